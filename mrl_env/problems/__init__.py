@@ -1,0 +1,5 @@
+"""Where problems come from: a name, a file, a hub dataset, or the user's own object."""
+
+from mrl_env.problems.registry import load_problems, names, register
+
+__all__ = ["load_problems", "names", "register"]
