@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from verifiers.verdict import Verdict
@@ -14,9 +13,6 @@ FinishReason = Literal["stop", "boxed", "length"]
 
 Message = Mapping[str, str]
 """One chat message: `{"role": "user", "content": "..."}`."""
-
-_EMPTY: Mapping[str, Any] = MappingProxyType({})
-
 
 @dataclass(frozen=True)
 class Problem:
@@ -43,7 +39,7 @@ class Problem:
     messages: tuple[Message, ...]
     answer: str
     verifier: str = "math"
-    metadata: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def question(self) -> str:

@@ -1,0 +1,118 @@
+"""Checkpoints: written to a temporary folder and renamed, so that there is a whole one or none.
+
+    output_dir/checkpoint-20/
+        policy_0/            loads with AutoModelForCausalLM.from_pretrained
+        policy_1/
+        optimizer/policy_0.pt, policy_1.pt
+        trainer_state.json   step, counters, sizes of the record files
+        config.yaml          the resolved configuration
+
+No random state is stored: every draw is derived by hash from the seed, the step and the place where it is made.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from algorithms.learner import Learner
+from algorithms.policy import Policy
+
+_NAME = re.compile(r"checkpoint-(\d+)")
+
+
+def save_checkpoint(
+    output_dir: Path,
+    step: int,
+    policies: Mapping[str, Policy],
+    learners: Mapping[str, Learner],
+    state: Mapping[str, Any],
+    config_yaml: str,
+    limit: int | None = None,
+) -> Path:
+    """Write `checkpoint-{step}` and remove the oldest ones beyond the limit.
+
+    Raises:
+        OSError: if it cannot be written (disk full, read-only); what was half written is removed, earlier checkpoints stay.
+    """
+    folder = output_dir / f"checkpoint-{step}"
+    scratch = output_dir / f".checkpoint-{step}.part"
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        for name, policy in policies.items():
+            policy.save(scratch / name)
+        (scratch / "optimizer").mkdir()
+        for name, learner in learners.items():
+            torch.save(learner.state_dict(), scratch / "optimizer" / f"{name}.pt")
+        (scratch / "config.yaml").write_text(config_yaml, encoding="utf-8")
+        (scratch / "trainer_state.json").write_text(json.dumps({"step": step, **state}, indent=2), encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        scratch.rename(folder)
+    except Exception as error:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise OSError(
+            f"{folder} cannot be written ({error}); earlier checkpoints are untouched. Free the disk or change output_dir, "
+            "then go on with --resume_from_checkpoint auto"
+        ) from error
+    if limit is not None:
+        for old in list_checkpoints(output_dir)[:-limit]:
+            shutil.rmtree(old)
+    return folder
+
+
+def load_checkpoint(folder: Path, policies: Mapping[str, Policy], learners: Mapping[str, Learner]) -> dict[str, Any]:
+    """Put weights and optimizers back; returns what `save_checkpoint` got as state, and `step`.
+
+    Raises:
+        ValueError: if the folder is no checkpoint of these policies.
+    """
+    state = _read_state(folder)
+    for name, policy in policies.items():
+        if not (folder / name).is_dir():
+            saved = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name != "optimizer")
+            raise ValueError(f"{folder} has no policy {name!r} (it has {', '.join(saved)}); resume with the same policies")
+        policy.load_weights(folder / name)
+        learner = learners[name]
+        device = next(policy.model.parameters()).device
+        learner.load_state_dict(
+            torch.load(folder / "optimizer" / f"{name}.pt", map_location=device, weights_only=True)
+        )
+        policy.version = learner.version
+    return state
+
+
+def list_checkpoints(output_dir: Path) -> list[Path]:
+    """The checkpoint folders, oldest step first."""
+    if not output_dir.is_dir():
+        return []
+    found = [(int(match[1]), path) for path in output_dir.iterdir() if (match := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(found)]
+
+
+def resolve_checkpoint(output_dir: Path, resume_from_checkpoint: str | None) -> Path | None:
+    """The checkpoint to resume from: None to begin anew, also for `auto` where there is none yet.
+
+    Raises:
+        ValueError: if a named folder is no checkpoint.
+    """
+    if resume_from_checkpoint is None:
+        return None
+    if resume_from_checkpoint == "auto":
+        checkpoints = list_checkpoints(output_dir)
+        return checkpoints[-1] if checkpoints else None
+    _read_state(Path(resume_from_checkpoint))
+    return Path(resume_from_checkpoint)
+
+
+def _read_state(folder: Path) -> dict[str, Any]:
+    path = folder / "trainer_state.json"
+    if not path.is_file():
+        raise ValueError(f"resume_from_checkpoint={str(folder)!r} has no trainer_state.json; give a checkpoint-N folder, or auto")
+    state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return state

@@ -1,0 +1,387 @@
+"""The configuration of a run: one flat frozen dataclass. The text under a field is its help on the command line.
+
+Names are those of TRL and Transformers where they have one. Fields that may differ between policies take one value for all
+or one per policy.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+
+from algorithms.algorithm import Algorithm, algorithm_class, make_algorithms
+from algorithms.losses import LossConfig, LossType
+from algorithms.optimization import ScheduleType
+from algorithms.rollouts.sampling import SamplingConfig
+from mrl_env.env import agent_names
+from mrl_env.exchange import CHANNELS, readers
+
+T = TypeVar("T")
+
+Dtype = Literal["fp32", "bf16"]
+
+PER_POLICY = (
+    "algorithm",
+    "model_name_or_path",
+    "dtype",
+    "device",
+    "learning_rate",
+    "per_device_train_batch_size",
+    "chat_template",
+)
+"""Fields that hold one value for all policies, or one per policy."""
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Everything that a run depends on.
+
+    Raises:
+        ValueError: on an invalid value, naming the field, the value and the remedy.
+
+    Example:
+        >>> config = TrainingConfig(algorithm="sgt", learning_rate=(1e-4, 2e-4))
+        >>> [policy.learning_rate for policy in config.policies()]
+        [0.0001, 0.0002]
+    """
+
+    # Policies ---------------------------------------------------------------------------------------------------------
+    model_name_or_path: tuple[str, ...] = ("tiny-llama", "tiny-qwen3")
+    """One model per policy: hub id, local folder, .gguf file, or an embedded one (tiny-llama, tiny-qwen3)."""
+    algorithm: tuple[str, ...] = ("grpo",)
+    """grpo, prp, xgrpo, sgt, or a dotted path pkg.module:Class; one for all policies or one each."""
+    algorithm_options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the algorithms by name; on the command line they are flags of their own."""
+    agents: tuple[str, ...] | None = None
+    """Names of the policies; policy_0, policy_1, ... by default."""
+    dtype: tuple[Dtype, ...] = ("fp32",)
+    """Precision of weights and computation; with bf16 the optimizer keeps fp32 master weights."""
+    chat_template: tuple[str | None, ...] = (None,)
+    """Template: None takes the tokenizer's own (or plain, if it has none), plain joins the messages, or a Jinja file."""
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments for the chat templates, such as enable_thinking: false."""
+    trust_remote_code: bool = False
+    """Run code that comes with a hub model."""
+
+    # Problems ---------------------------------------------------------------------------------------------------------
+    env: str = "math-mutual-v0"
+    """Environment id, or a dotted path pkg.module:Class."""
+    problems: str = "arithmetic"
+    """Problem source: arithmetic, math, a .jsonl/.json/.csv/.parquet file, hub:owner/name, or a dotted path."""
+    problem_options: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the problem source, such as subjects and levels."""
+    eval_problems: str | None = None
+    """Source of the held-out problems; by default the test split of problems."""
+    eval_problem_options: Mapping[str, Any] | None = None
+    """Arguments of the held-out source; by default problem_options."""
+    verifier: str | None = None
+    """Verifier of all problems: a name or a dotted path; by default each problem names its own."""
+    problems_per_step: int = 16
+    """Problems that a step asks."""
+    num_generations: int = 8
+    """Completions per problem and policy."""
+
+    # Exchange ---------------------------------------------------------------------------------------------------------
+    exchange_topology: str | Mapping[str, tuple[str, ...]] = "all"
+    """Who reads whom: all, ring, none, or a mapping from policy to the policies that it reads."""
+    exchange_channels: tuple[str, ...] | None = None
+    """Channels of every policy; by default those that its algorithm reads."""
+    exchange_replay: str | None = None
+    """exchange.jsonl of a finished run, whose policies take part as peers once more."""
+
+    # Sampling ---------------------------------------------------------------------------------------------------------
+    max_completion_length: int = 64
+    """Tokens of a completion, end of sequence included."""
+    temperature: float = 1.0
+    """Sampling temperature."""
+    top_p: float = 1.0
+    """Nucleus sampling; 1 is off."""
+    top_k: int = 0
+    """Only the k likeliest tokens; 0 is off."""
+    min_p: float = 0.0
+    """Only tokens with this share of the likeliest one's probability; 0 is off."""
+    stop_at_boxed: bool = False
+    """Stop a completion behind a complete boxed answer."""
+    generation_batch_size: int = 512
+    """Rows sampled at a time."""
+
+    # Learning ---------------------------------------------------------------------------------------------------------
+    learning_rate: tuple[float, ...] = (1e-4,)
+    """Peak learning rate."""
+    lr_scheduler_type: ScheduleType = "constant"
+    """Schedule after the warm-up."""
+    warmup_steps: int = 5
+    """Optimizer updates over which the learning rate rises."""
+    optim: str = "torch.optim:AdamW"
+    """Optimizer class as a dotted path."""
+    optim_args: Mapping[str, Any] = field(default_factory=lambda: {"betas": (0.9, 0.99), "weight_decay": 0.0})
+    """Arguments of the optimizer, but the learning rate."""
+    max_grad_norm: float = 1.0
+    """Gradients are scaled down to this norm."""
+    per_device_train_batch_size: tuple[int, ...] = (32,)
+    """Rows per forward and backward pass."""
+    gradient_accumulation_steps: int = 2
+    """Passes per optimizer update, counted in the policy's own rows."""
+    num_iterations: int = 1
+    """Times that a step's rows are learnt."""
+    beta: float = 0.0
+    """Weight of the KL to the initial policy."""
+    epsilon: float = 0.2
+    """Lower clip of the ratio."""
+    epsilon_high: float | None = None
+    """Upper clip of the ratio; epsilon by default."""
+    delta: float | None = None
+    """Upper bound of the unclipped ratio (dual clip)."""
+    loss_type: LossType = "bnpo"
+    """How tokens are averaged: grpo, bnpo, dapo, dr_grpo, or gspo for ratios per sequence."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass, to save memory."""
+    max_skipped_updates: int = 5
+    """Stop after so many updates in a row whose loss or gradient is not finite."""
+
+    # Run --------------------------------------------------------------------------------------------------------------
+    max_steps: int = 60
+    """Steps to train."""
+    num_train_epochs: float | None = None
+    """Passes over the problems; sets max_steps."""
+    seed: int = 0
+    """Decides the order of problems and every random draw."""
+    output_dir: str | None = None
+    """Where everything is written; by default runs/ALGORITHM-TIME."""
+    overwrite_output_dir: bool = False
+    """Begin anew in a folder that already holds a run."""
+    resume_from_checkpoint: str | None = None
+    """A checkpoint folder, or auto for the newest one in output_dir."""
+    logging_steps: int = 1
+    """Steps between lines of metrics."""
+    log_completions: int = 2
+    """Problems per step whose completions are kept in completions.jsonl."""
+    eval_steps: int = 20
+    """Steps between evaluations; 0 evaluates never. The initial and the final policy are evaluated too."""
+    eval_size: int = 192
+    """Held-out problems of an evaluation."""
+    eval_samples: int = 4
+    """k of mean@k, pass@k and maj@k; 0 leaves them out."""
+    save_steps: int = 20
+    """Steps between checkpoints; 0 saves only at the end."""
+    save_total_limit: int | None = 2
+    """Checkpoints kept."""
+
+    # Placement --------------------------------------------------------------------------------------------------------
+    placement: Literal["shared", "dedicated"] = "shared"
+    """shared: policies take turns on the devices; dedicated: each has its own."""
+    device: tuple[str, ...] = ("auto",)
+    """Devices to place policies on, such as cpu or cuda:0 cuda:1; auto takes all GPUs, or else the CPU."""
+    num_threads: int | None = None
+    """CPU threads of PyTorch. Bit-identical reruns need the same number."""
+
+    def __post_init__(self) -> None:
+        for name in (*PER_POLICY, "agents", "exchange_channels"):
+            value = getattr(self, name)
+            if name in ("agents", "exchange_channels") and value is None:
+                continue
+            object.__setattr__(self, name, tuple(value) if isinstance(value, list | tuple) else (value,))
+        self._check_policies()
+        self._check_numbers()
+        self.sampling()
+        self.algorithms()
+
+    def _check_policies(self) -> None:
+        count = len(self.model_name_or_path)
+        if count == 0:
+            raise ValueError("model_name_or_path is empty; name at least one model")
+        for name in PER_POLICY:
+            values = getattr(self, name)
+            if name != "device" and len(values) not in (1, count):
+                raise ValueError(
+                    f"{name} has {len(values)} values for {count} policies; give one for all, or one per policy"
+                )
+        if self.agents is not None and len(self.agents) != count:
+            raise ValueError(f"agents has {len(self.agents)} names for {count} policies; give one per policy")
+        names = agent_names(self.agents if self.agents is not None else count)
+        readers(self.exchange_topology, names)
+        for channel in self.exchange_channels or ():
+            if channel not in CHANNELS:
+                raise ValueError(f"exchange_channels names {channel!r}; use some of {', '.join(CHANNELS)}")
+        for dtype in self.dtype:
+            if dtype not in ("fp32", "bf16"):
+                raise ValueError(f"dtype={dtype!r} is unknown; use 'fp32' or 'bf16'")
+        for name, allowed in (
+            ("placement", ("shared", "dedicated")),
+            ("loss_type", ("grpo", "bnpo", "dr_grpo", "dapo", "gspo")),
+            ("lr_scheduler_type", ("constant", "linear", "cosine")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}={getattr(self, name)!r} is unknown; use one of {', '.join(allowed)}")
+
+    def _check_numbers(self) -> None:
+        for name in (
+            "problems_per_step", "num_generations", "gradient_accumulation_steps", "num_iterations", "max_steps",
+            "logging_steps", "eval_size", "generation_batch_size", "max_skipped_updates",
+        ):  # fmt: skip
+            _require(name, getattr(self, name), getattr(self, name) >= 1, "give at least 1")
+        for name in ("eval_steps", "save_steps", "warmup_steps", "eval_samples", "log_completions", "beta", "epsilon"):
+            _require(name, getattr(self, name), getattr(self, name) >= 0, "give at least 0")
+        for name in ("learning_rate", "per_device_train_batch_size"):
+            for value in getattr(self, name):
+                _require(name, value, value > 0, "give more than 0")
+        _require("max_grad_norm", self.max_grad_norm, self.max_grad_norm > 0, "give more than 0")
+        _require("temperature", self.temperature, self.temperature > 0, "training needs more than 0")
+        _require(
+            "num_generations",
+            self.num_generations,
+            self.num_generations >= 2,
+            "a group of one has no advantage; give at least 2",
+        )
+        if self.save_total_limit is not None:
+            _require("save_total_limit", self.save_total_limit, self.save_total_limit >= 1, "give at least 1, or null")
+        if self.delta is not None:
+            _require("delta", self.delta, self.delta > 1 + self.epsilon_upper, "it must exceed 1 + epsilon_high")
+        if self.num_train_epochs is not None:
+            _require("num_train_epochs", self.num_train_epochs, self.num_train_epochs > 0, "give more than 0")
+        for policy in self.policies():
+            rows = policy.per_device_train_batch_size * self.gradient_accumulation_steps
+            whole = rows % self.num_generations == 0 and (
+                self.problems_per_step * self.num_generations % rows == 0
+            )
+            if not whole:
+                raise ValueError(
+                    f"per_device_train_batch_size={policy.per_device_train_batch_size} x gradient_accumulation_steps="
+                    f"{self.gradient_accumulation_steps} = {rows} rows per update; it must be a multiple of num_generations="
+                    f"{self.num_generations} and divide the step's {self.problems_per_step * self.num_generations} rows"
+                )
+
+    @property
+    def epsilon_upper(self) -> float:
+        """The upper clip."""
+        return self.epsilon if self.epsilon_high is None else self.epsilon_high
+
+    def policies(self) -> list[PolicyConfig]:
+        """The settings of each policy."""
+        names = agent_names(self.agents if self.agents is not None else len(self.model_name_or_path))
+        return [
+            PolicyConfig(
+                name=name,
+                model_name_or_path=self.model_name_or_path[i],
+                algorithm=_nth(self.algorithm, i),
+                dtype=_nth(self.dtype, i),
+                learning_rate=_nth(self.learning_rate, i),
+                per_device_train_batch_size=_nth(self.per_device_train_batch_size, i),
+                chat_template=_nth(self.chat_template, i),
+                chat_template_kwargs=self.chat_template_kwargs,
+                trust_remote_code=self.trust_remote_code,
+            )
+            for i, name in enumerate(names)
+        ]
+
+    def algorithms(self) -> list[Algorithm]:
+        """Each policy's algorithm, with its options."""
+        return make_algorithms([policy.algorithm for policy in self.policies()], self.algorithm_options)
+
+    def sampling(self) -> SamplingConfig:
+        """How training completions are drawn."""
+        return SamplingConfig(
+            max_completion_length=self.max_completion_length,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            stop_at_boxed=self.stop_at_boxed,
+        )
+
+    def loss(self) -> LossConfig:
+        """The learners' loss."""
+        return LossConfig(
+            loss_type=self.loss_type,
+            epsilon=self.epsilon,
+            epsilon_high=self.epsilon_upper,
+            delta=self.delta,
+            beta=self.beta,
+            max_completion_length=self.max_completion_length,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Flat keys and plain values, as a YAML file has them: the algorithms' options stand beside the others."""
+        plain = {key: _plain(value) for key, value in asdict(self).items()}
+        return {**plain, **plain.pop("algorithm_options")}
+
+    def to_yaml(self) -> str:
+        """The resolved configuration as YAML; `from_dict(yaml.safe_load(...))` gives it back."""
+        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TrainingConfig:
+        """A configuration from flat keys.
+
+        Raises:
+            ValueError: on an unknown key, naming the nearest, or an invalid value.
+        """
+        known = {f.name for f in fields(cls)}
+        algorithm = values.get("algorithm", "grpo")
+        names = [algorithm] if isinstance(algorithm, str) else list(algorithm)
+        options = {f.name for name in names for f in fields(algorithm_class(name))}
+        for key in values:
+            if key not in known and key not in options:
+                near = difflib.get_close_matches(key, known | options, n=1)
+                raise ValueError(f"unknown key {key!r}{f'; did you mean {near[0]!r}?' if near else ''}")
+        return cls(
+            **{key: value for key, value in values.items() if key in known - {"algorithm_options"}},
+            algorithm_options={
+                **values.get("algorithm_options", {}),
+                **{key: value for key, value in values.items() if key in options},
+            },
+        )
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """The settings of one policy; see the fields of `TrainingConfig`."""
+
+    name: str
+    model_name_or_path: str
+    algorithm: str
+    dtype: Dtype
+    learning_rate: float
+    per_device_train_batch_size: int
+    chat_template: str | None
+    chat_template_kwargs: Mapping[str, Any]
+    trust_remote_code: bool
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The keys of a configuration file.
+
+    Raises:
+        ValueError: if the file is missing, is no YAML, or holds no mapping.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"config={str(path)!r} is not a file; see configs/ for recipes")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"config={str(path)!r} is not valid YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"config={str(path)!r} holds no mapping of keys to values")
+    return values
+
+
+def _nth(values: tuple[T, ...], i: int) -> T:
+    return values[0] if len(values) == 1 else values[i]
+
+
+def _require(name: str, value: Any, holds: bool, remedy: str) -> None:
+    if not holds:
+        raise ValueError(f"{name}={value!r} is invalid; {remedy}")
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, mappings as dicts, all the way down."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,201 @@
+"""MWRA, Multi-Worker Resource Allocation, on one machine: which policy runs where, what it needs, and whether it fits.
+
+The plan is made from the models' configurations alone and printed before any weights are loaded. `shared` lets the policies
+take turns on the devices; `dedicated` gives each policy its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedConfig
+
+from algorithms.config import PolicyConfig, TrainingConfig
+from algorithms.policy import load_model_config
+from algorithms.tracking import table
+
+GIB = 1024**3
+
+_BYTES = {"fp32": 4, "bf16": 2}
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one policy takes, estimated from its architecture.
+
+    Attributes:
+        parameters: trainable parameters.
+        weights: bytes of weights, gradients, optimizer state and (with beta > 0) the initial policy.
+        training: bytes of activations and logits of one micro-batch.
+        rollout: bytes of the key-value cache and logits of one batch of rows.
+        flops: floating-point operations of one step: 2 per parameter and token to sample, 6 to learn.
+    """
+
+    parameters: int
+    weights: int
+    training: int
+    rollout: int
+    flops: float
+
+    @property
+    def total(self) -> int:
+        """Bytes at the peak: rollout and update alternate, so the larger of the two counts."""
+        return self.weights + max(self.training, self.rollout)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One line of the plan: a policy, its device and its share of the step.
+
+    Attributes:
+        policy: its settings.
+        device: where it runs.
+        need: what it takes.
+        share: its part of the step's floating-point operations, in [0, 1].
+    """
+
+    policy: PolicyConfig
+    device: str
+    need: Need
+    share: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where every policy runs.
+
+    Attributes:
+        placements: one per policy, in order.
+        capacity: bytes of memory of each device.
+    """
+
+    placements: tuple[Placement, ...]
+    capacity: dict[str, int]
+
+    def device(self, name: str) -> str:
+        """The device of a policy."""
+        return next(placement.device for placement in self.placements if placement.policy.name == name)
+
+    def __str__(self) -> str:
+        rows = [
+            (
+                p.policy.name,
+                p.policy.model_name_or_path,
+                p.policy.algorithm,
+                p.device,
+                p.policy.dtype,
+                f"{p.need.parameters / 1e6:.1f} M",
+                str(p.policy.per_device_train_batch_size),
+                _readable(p.need.total),
+                f"{p.share:.0%}",
+            )
+            for p in self.placements
+        ]
+        header = ("policy", "model", "algorithm", "device", "dtype", "parameters", "micro-batch", "memory", "compute")
+        used = ", ".join(
+            f"{device}: {_readable(sum(p.need.total for p in self.placements if p.device == device))} of {_readable(size)}"
+            for device, size in self.capacity.items()
+        )
+        return f"{table(header, rows)}\nestimated memory on {used}"
+
+
+def make_plan(config: TrainingConfig) -> Plan:
+    """Place the policies of a run.
+
+    Raises:
+        ValueError: if a device does not exist, there are too few for `dedicated`, or the policies do not fit.
+    """
+    policies = config.policies()
+    devices = available_devices(config.device)
+    if config.placement == "dedicated" and len(devices) < len(policies):
+        raise ValueError(
+            f"placement='dedicated' needs one device for each of {len(policies)} policies, but device={devices}; "
+            "list more devices, or use placement='shared'"
+        )
+    needs = [estimate(policy, load_model_config(policy), config) for policy in policies]
+    total = sum(need.flops for need in needs)
+    placements = tuple(
+        Placement(policy, devices[i % len(devices)], need, need.flops / total)
+        for i, (policy, need) in enumerate(zip(policies, needs, strict=True))
+    )
+    plan = Plan(placements, {device: memory_of(device) for device in devices})
+    refuse_overload(plan)
+    return plan
+
+
+def refuse_overload(plan: Plan) -> None:
+    """Refuse a plan that cannot fit.
+
+    Raises:
+        ValueError: naming the device, what it would need, and what would help.
+    """
+    load: defaultdict[str, int] = defaultdict(int)
+    for placement in plan.placements:
+        load[placement.device] += placement.need.total
+    for device, needed in load.items():
+        if needed > plan.capacity[device]:
+            raise ValueError(
+                f"device={device!r} has {_readable(plan.capacity[device])}, but its policies need about {_readable(needed)}; "
+                "lower per_device_train_batch_size, generation_batch_size or max_completion_length, use dtype bf16 or "
+                "gradient_checkpointing, or add devices\n"
+                f"{plan}"
+            )
+
+
+def available_devices(wanted: Sequence[str]) -> list[str]:
+    """The devices that `device` means.
+
+    Raises:
+        ValueError: if one does not exist here.
+    """
+    cuda = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    if tuple(wanted) == ("auto",):
+        return cuda or ["cpu"]
+    for device in wanted:
+        if device != "cpu" and device not in cuda:
+            raise ValueError(f"device={device!r} does not exist here; use one of cpu{''.join(', ' + d for d in cuda)}, or auto")
+    return list(wanted)
+
+
+def memory_of(device: str) -> int:
+    """Bytes of memory that a device has in all."""
+    if device == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(torch.cuda.get_device_properties(device).total_memory)
+
+
+def estimate(policy: PolicyConfig, architecture: PreTrainedConfig, config: TrainingConfig) -> Need:
+    """What a policy needs, from its architecture.
+
+    Activations are counted as 16 values of the model's width and 3 of the feed-forward's per layer and token, and logits as
+    three float32 copies: a rule of thumb for a transformer's backward pass, on the safe side.
+    """
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(architecture, trust_remote_code=policy.trust_remote_code)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    text = architecture.get_text_config()
+    size = _BYTES[policy.dtype]
+    # Gradients are as wide as the weights; AdamW keeps two float32 moments, and bf16 models float32 masters.
+    weights = parameters * (size * 2 + 8 + (0 if policy.dtype == "fp32" else 4) + (size if config.beta else 0))
+    prompt = 256
+    length = prompt + config.max_completion_length
+    layers, width = text.num_hidden_layers, text.hidden_size
+    feed_forward = getattr(text, "intermediate_size", 4 * width)
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    head_size = getattr(text, "head_dim", None) or width // text.num_attention_heads
+    per_token = size * layers * (2 * width if config.gradient_checkpointing else 16 * width + 3 * feed_forward)
+    rows = policy.per_device_train_batch_size
+    training = rows * (length * per_token + 3 * 4 * config.max_completion_length * text.vocab_size)
+    generated = config.problems_per_step * config.num_generations
+    batch = min(config.generation_batch_size, generated)
+    rollout = batch * (2 * size * layers * heads * head_size * length + 3 * 4 * text.vocab_size)
+    tokens = generated * config.max_completion_length
+    return Need(parameters, weights, training, rollout, flops=parameters * tokens * (2 + 6 * config.num_iterations))
+
+
+def _readable(size: int) -> str:
+    return f"{size / GIB:.1f} GiB" if size >= GIB / 10 else f"{size / 1024**2:.0f} MiB"

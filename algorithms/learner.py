@@ -1,0 +1,222 @@
+"""The learner: executes training rows on one model. It does not know which algorithm made them.
+
+One update of a step: rows without an old log-prob get the learner's own snapshot; the problems are cut into minibatches; each
+minibatch is accumulated over micro-batches and makes one optimizer step.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from algorithms.losses import Denominators, LossConfig, batch_loss, denominators, token_logprobs
+from algorithms.metrics import UpdateMeter
+from algorithms.optimization import MasterOptimizer, ScheduleType, scheduled_learning_rate
+from algorithms.samples import Batch, Sample, collate, make_sample
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """How rows are executed.
+
+    Attributes:
+        loss: the loss.
+        temperature: of the log-probs, as at sampling.
+        learning_rate: its peak.
+        lr_scheduler_type, warmup_steps: the schedule, in optimizer updates.
+        total_updates: optimizer updates of the whole run.
+        micro_batch_size: rows per forward pass.
+        problems_per_minibatch: problems per optimizer update.
+        num_iterations: passes over the step's rows.
+        max_grad_norm: gradients are scaled down to this norm.
+        max_skipped_updates: so many updates in a row without a finite loss and gradient stop the run.
+    """
+
+    loss: LossConfig
+    temperature: float = 1.0
+    learning_rate: float = 1e-6
+    lr_scheduler_type: ScheduleType = "constant"
+    warmup_steps: int = 0
+    total_updates: int = 1
+    micro_batch_size: int = 8
+    problems_per_minibatch: int = 1
+    num_iterations: int = 1
+    max_grad_norm: float = 1.0
+    max_skipped_updates: int = 5
+
+
+class NonFiniteError(RuntimeError):
+    """Loss or gradient has not been finite for too many updates in a row."""
+
+
+class Learner:
+    """One policy's model, optimizer and counters.
+
+    Args:
+        agent: the policy's name.
+        model: trained in place.
+        optimizer: over the model's parameters.
+        config: how rows are executed.
+
+    Attributes:
+        version: optimizer updates applied so far.
+        skipped: updates skipped so far because loss or gradient was not finite.
+    """
+
+    def __init__(self, agent: str, model: PreTrainedModel, optimizer: MasterOptimizer, config: LearnerConfig) -> None:
+        self.agent = agent
+        self.model = model
+        self.optimizer = optimizer
+        self.config = config
+        self.version = 0
+        self.skipped = 0
+        self._skipped_in_a_row = 0
+        self._reference = copy.deepcopy(model).eval().requires_grad_(False) if config.loss.beta else None
+
+    def update(self, problems: Sequence[Sequence[Sample]]) -> dict[str, float]:
+        """Learn from one step's rows.
+
+        Args:
+            problems: for each problem its rows, in any number.
+
+        Returns:
+            Metrics of the update; see `UpdateMeter`.
+
+        Raises:
+            NonFiniteError: if too many updates in a row had to be skipped.
+        """
+        meter = UpdateMeter()
+        old = self._old_logprobs([row for rows in problems for row in rows])
+        size = self.config.problems_per_minibatch
+        minibatches = [problems[i : i + size] for i in range(0, len(problems), size)]
+        divide_by = denominators(minibatches, self.config.loss.loss_type)
+        version = self.version
+        for _ in range(self.config.num_iterations):
+            for minibatch, divisors in zip(minibatches, divide_by, strict=True):
+                rows = [row for problem in minibatch for row in problem]
+                trained = [row for row in rows if self._moves(row)]
+                meter.count("rows_trained", len(trained))
+                meter.count("rows_skipped", len(rows) - len(trained))
+                if trained:
+                    self._optimize(trained, old, divisors, meter, fresh=self.version == version)
+        return {**meter.result(), "policy_version": float(self.version), "skipped_updates": float(self.skipped)}
+
+    def logprobs(self, rows: Sequence[tuple[np.ndarray, int]]) -> list[np.ndarray]:
+        """Log-probs of completions under the present weights, at the learner's temperature.
+
+        Args:
+            rows: for each row its token ids (T,) and the index of its first completion token.
+
+        Returns:
+            For each row (T - start,) float32, nats.
+        """
+        results: list[np.ndarray] = []
+        with torch.inference_mode():
+            for i in range(0, len(rows), self.config.micro_batch_size):
+                part = rows[i : i + self.config.micro_batch_size]
+                samples = [
+                    make_sample(ids[:start], ids[start:], nll_weight=1.0, source=self.agent) for ids, start in part
+                ]
+                batch = self._collate(samples, [sample.nll_weights for sample in samples])
+                logprobs = self._forward(self.model, batch).cpu().numpy()
+                results += [row[start : len(ids)] for row, (ids, start) in zip(logprobs, part, strict=True)]
+        return results
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the model's weights."""
+        return {"optimizer": self.optimizer.state_dict(), "version": self.version, "skipped": self.skipped}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.version, self.skipped = state["version"], state["skipped"]
+
+    def _moves(self, row: Sample) -> bool:
+        """Whether a row needs a forward pass: it has a gradient, or a KL term."""
+        return row.has_gradient or (self._reference is not None and bool(row.loss_mask.any()))
+
+    def _old_logprobs(self, rows: Sequence[Sample]) -> dict[int, np.ndarray]:
+        """For each row (by identity) its (T,) old log-probs: the recorded ones, or the learner's snapshot."""
+        old = {id(row): np.zeros_like(row.advantages) if row.old_logprobs is None else row.old_logprobs for row in rows}
+        missing = [row for row in rows if row.old_logprobs is None and row.loss_mask.any()]
+        starts = [int(row.loss_mask.argmax()) for row in missing]
+        snapshots = self.logprobs([(row.token_ids, start) for row, start in zip(missing, starts, strict=True)])
+        for row, start, snapshot in zip(missing, starts, snapshots, strict=True):
+            old[id(row)][start:] = snapshot
+        return old
+
+    def _optimize(
+        self,
+        rows: Sequence[Sample],
+        old: dict[int, np.ndarray],
+        divide_by: Denominators,
+        meter: UpdateMeter,
+        *,
+        fresh: bool,
+    ) -> None:
+        """One optimizer update from one minibatch."""
+        self.model.train()
+        total = 0.0
+        for i in range(0, len(rows), self.config.micro_batch_size):
+            part = rows[i : i + self.config.micro_batch_size]
+            batch = self._collate(part, [old[id(row)] for row in part])
+            reference = None
+            if self._reference is not None:
+                with torch.no_grad():
+                    reference = self._forward(self._reference, batch)
+            terms = batch_loss(self._forward(self.model, batch), reference, batch, self.config.loss, divide_by)
+            terms.total.backward()  # type: ignore[no-untyped-call]
+            total += float(terms.total)
+            meter.observe(batch, terms, self.config.loss, fresh=fresh)
+        grad_norm = float(torch.nn.utils.clip_grad_norm_(self.optimizer.parameters, self.config.max_grad_norm))
+        if not (math.isfinite(total) and math.isfinite(grad_norm)):
+            self._skip()
+            return
+        learning_rate = scheduled_learning_rate(
+            self.config.learning_rate,
+            self.config.lr_scheduler_type,
+            self.version,
+            self.config.total_updates,
+            self.config.warmup_steps,
+        )
+        self.optimizer.step(learning_rate)
+        self.version += 1
+        self._skipped_in_a_row = 0
+        meter.mean("loss", total)
+        meter.mean("grad_norm", grad_norm)
+        meter.mean("learning_rate", learning_rate)
+
+    def _skip(self) -> None:
+        self.optimizer.zero_grad()
+        self.skipped += 1
+        self._skipped_in_a_row += 1
+        if self._skipped_in_a_row >= self.config.max_skipped_updates:
+            raise NonFiniteError(
+                f"{self.agent}: loss or gradient was not finite in {self._skipped_in_a_row} updates in a row; "
+                "lower learning_rate, set delta, or use dtype fp32"
+            )
+
+    def _collate(self, rows: Sequence[Sample], old: Sequence[np.ndarray]) -> Batch:
+        return collate(rows, old, self.agent, next(self.model.parameters()).device)
+
+    def _forward(self, model: PreTrainedModel, batch: Batch) -> torch.Tensor:
+        """(B, T) log-probs of the batch's tokens; 0 in the columns before any row's first weighted token."""
+        weighted = (batch.loss_mask | (batch.nll_weights != 0)).any(0)
+        start = max(1, int(weighted.int().argmax()))
+        length = batch.token_ids.shape[1]
+        # Position t - 1 predicts token t; logits are only made from the first weighted token on.
+        logits = model(
+            input_ids=batch.token_ids,
+            attention_mask=batch.attention_mask.long(),
+            use_cache=False,
+            logits_to_keep=torch.arange(start - 1, length - 1, device=batch.token_ids.device),
+        ).logits
+        logprobs = token_logprobs(logits, batch.token_ids[:, start:], self.config.temperature)
+        return torch.nn.functional.pad(logprobs, (start, 0))

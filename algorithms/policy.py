@@ -1,0 +1,295 @@
+"""A policy: a language model with its tokenizer, its prompt template and its device; how it is loaded and how it speaks."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from algorithms.config import PolicyConfig
+from algorithms.pools import embedded_path
+from algorithms.rollouts.sampling import SamplingConfig
+from algorithms.rollouts.transformers import Rollout, generate
+from mrl_env.tokenization import TextTokenizer
+from mrl_env.types import Completion, Message
+
+TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+PLAIN_TEMPLATE = "{% for message in messages %}{{ message['content'] }}\n\n{% endfor %}"
+"""The template of a base model that has none: the messages, and an empty line."""
+
+
+class Policy:
+    """A model that answers chat messages.
+
+    Args:
+        name: the agent that it plays.
+        model: a causal language model on its device.
+        tokenizer: its fast tokenizer.
+        chat_template: a Jinja template; None takes the tokenizer's own, or `PLAIN_TEMPLATE` if it has none.
+        chat_template_kwargs: arguments of the template.
+
+    Raises:
+        ValueError: if the tokenizer is unsuitable (see `TextTokenizer`), or has more tokens than the model.
+
+    Attributes:
+        version: optimizer updates so far; kept by the trainer, written into completions.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.model = model
+        self.tokenizer = tokenizer
+        self.text = TextTokenizer(tokenizer)
+        self.version = 0
+        self._template = chat_template or getattr(tokenizer, "chat_template", None) or PLAIN_TEMPLATE
+        # A chat template writes its own beginning of sequence; the plain one leaves it to the tokenizer.
+        self._adds_special_tokens = self._template == PLAIN_TEMPLATE
+        self._template_kwargs = dict(chat_template_kwargs or {})
+        self.context_length: int | None = getattr(model.config, "max_position_embeddings", None)
+        self.eos_token_ids = _eos_token_ids(model, self.text)
+        embeddings = model.get_input_embeddings().num_embeddings
+        if max(self.eos_token_ids) >= embeddings:
+            raise ValueError(
+                f"model and tokenizer of {name} do not belong together: token {max(self.eos_token_ids)} has no embedding "
+                f"among the model's {embeddings}"
+            )
+
+    def render_text(self, messages: Sequence[Message]) -> str:
+        """The prompt as text, with the place of the answer opened."""
+        rendered = self.tokenizer.apply_chat_template(
+            [dict(message) for message in messages],
+            chat_template=self._template,
+            tokenize=False,
+            add_generation_prompt=True,
+            **self._template_kwargs,
+        )
+        return str(rendered)
+
+    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The prompt as token ids, with exactly one beginning of sequence where the model has one."""
+        encoded = self.tokenizer(self.render_text(messages), add_special_tokens=self._adds_special_tokens)
+        return tuple(encoded["input_ids"])
+
+    def check_prompt(self, prompt_ids: Sequence[int], max_completion_length: int) -> None:
+        """Refuse a prompt that cannot be answered.
+
+        Raises:
+            ValueError: if prompt and completion do not fit the model's context, or the prompt is empty.
+        """
+        if not prompt_ids:
+            raise ValueError(f"{self.name}: a prompt has no tokens; check the chat template")
+        if self.context_length is not None and len(prompt_ids) + max_completion_length > self.context_length:
+            raise ValueError(
+                f"{self.name}: a prompt of {len(prompt_ids)} tokens and max_completion_length={max_completion_length} exceed "
+                f"the model's context of {self.context_length}; lower max_completion_length or leave out long problems"
+            )
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        generations: int,
+        sampling: SamplingConfig,
+        seeds: Sequence[int],
+        batch_size: int = 512,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[list[Completion]]:
+        """Answer prompts.
+
+        Args:
+            prompts: P rendered prompts.
+            generations: G completions per prompt.
+            sampling: how to draw.
+            seeds: P * G seeds, prompt by prompt.
+            batch_size: rows sampled at a time; at least one prompt's.
+            progress: called with the number of completions that were just finished.
+
+        Returns:
+            P lists of G completions.
+
+        Raises:
+            ValueError: if a prompt does not fit.
+        """
+        for prompt in prompts:
+            self.check_prompt(prompt, sampling.max_completion_length)
+        per_batch = max(1, batch_size // generations)
+        completions: list[list[Completion]] = []
+        for i in range(0, len(prompts), per_batch):
+            groups = generate(
+                self.model,
+                prompts[i : i + per_batch],
+                generations,
+                sampling,
+                seeds[i * generations : (i + per_batch) * generations],
+                self.eos_token_ids,
+                self._ends_answer if sampling.stop_at_boxed else None,
+            )
+            completions += [[self._completion(rollout) for rollout in group] for group in groups]
+            if progress is not None:
+                progress(len(groups) * generations)
+        return completions
+
+    def save(self, folder: Path) -> None:
+        """Write model and tokenizer, to be loaded by `from_pretrained`."""
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def load_weights(self, folder: Path) -> None:
+        """Take the weights that `save` wrote."""
+        saved = AutoModelForCausalLM.from_pretrained(folder, dtype=next(self.model.parameters()).dtype)
+        self.model.load_state_dict(saved.state_dict())
+
+    def _completion(self, rollout: Rollout) -> Completion:
+        stopped = rollout.finish_reason == "stop"
+        spoken = rollout.token_ids[:-1] if stopped else rollout.token_ids
+        return Completion(
+            text=self.text.decode(spoken).decode("utf-8", errors="replace"),
+            token_ids=tuple(rollout.token_ids),
+            logprobs=tuple(rollout.logprobs),
+            finish_reason=rollout.finish_reason,
+            policy_version=self.version,
+            trace=self.text.trace(rollout.token_ids, rollout.logprobs, stopped=stopped),
+            entropy=sum(rollout.entropies) / max(1, len(rollout.entropies)),
+        )
+
+    def _ends_answer(self, token_ids: list[int]) -> bool:
+        """Whether the last token has just closed a box."""
+        if b"}" not in self.text.token_bytes(token_ids[-1]):
+            return False
+        return has_complete_box(self.text.decode(token_ids).decode("utf-8", errors="replace"))
+
+
+def has_complete_box(text: str) -> bool:
+    """Whether the text holds a `\\boxed{...}` whose braces are balanced."""
+    boxes: list[bool] = []
+    for position, character in enumerate(text):
+        if character == "{":
+            boxes.append(text.endswith("\\boxed", 0, position))
+        elif character == "}" and boxes and boxes.pop():
+            return True
+    return False
+
+
+def load_policy(config: PolicyConfig, device: str) -> Policy:
+    """Load a policy as its configuration says.
+
+    Raises:
+        ValueError: if model, tokenizer or template cannot be loaded or do not fit together.
+    """
+    source = model_source(config.model_name_or_path)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=config.trust_remote_code)
+        model = AutoModelForCausalLM.from_pretrained(
+            source, dtype=TORCH_DTYPES[config.dtype], trust_remote_code=config.trust_remote_code
+        )
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"model_name_or_path={config.model_name_or_path!r} cannot be loaded: {error}\n"
+            "Give a hub id, a local folder, a .gguf file, or an embedded model (tiny-llama, tiny-qwen3)"
+        ) from error
+    return Policy(
+        config.name, model.to(device), tokenizer, read_template(config.chat_template), config.chat_template_kwargs
+    )
+
+
+def load_model_config(config: PolicyConfig) -> PreTrainedConfig:
+    """The architecture of a policy, without its weights.
+
+    Raises:
+        ValueError: if there is no such model.
+    """
+    try:
+        return AutoConfig.from_pretrained(
+            model_source(config.model_name_or_path), trust_remote_code=config.trust_remote_code
+        )
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"model_name_or_path={config.model_name_or_path!r} cannot be found: {error}\n"
+            "Give a hub id, a local folder, a .gguf file, or an embedded model (tiny-llama, tiny-qwen3)"
+        ) from error
+
+
+def read_template(chat_template: str | None) -> str | None:
+    """The template's text: None, `plain`, or the contents of a Jinja file.
+
+    Raises:
+        ValueError: if it is neither `plain` nor a file.
+    """
+    if chat_template is None:
+        return None
+    if chat_template == "plain":
+        return PLAIN_TEMPLATE
+    if not Path(chat_template).is_file():
+        raise ValueError(f"chat_template={chat_template!r} is no file; give 'plain' or the path of a Jinja template")
+    return Path(chat_template).read_text(encoding="utf-8")
+
+
+def model_source(name: str) -> str:
+    """What `from_pretrained` is to load for a name: embedded models and GGUF files become folders.
+
+    Raises:
+        ValueError: if a GGUF file is missing.
+    """
+    embedded = embedded_path(name)
+    if embedded is not None:
+        return str(embedded)
+    if name.endswith(".gguf"):
+        return str(dequantized(Path(name)))
+    return name
+
+
+def dequantized(path: Path) -> Path:
+    """A folder with the model and tokenizer of a GGUF file, as float32.
+
+    Made once and cached, since it takes tens of seconds: under `MRL_CACHE`, by default `~/.cache/mutual-rl`. The folder is
+    written beside its place and renamed, so that an interruption leaves no half model.
+
+    Raises:
+        ValueError: if the file is missing.
+    """
+    if not path.is_file():
+        raise ValueError(f"model_name_or_path={str(path)!r} is not a file; check the path of the .gguf file")
+    stat = path.stat()
+    key = hashlib.sha256(f"{path.resolve()}:{stat.st_size}:{stat.st_mtime_ns}".encode()).hexdigest()[:16]
+    cache = Path(os.environ.get("MRL_CACHE", "~/.cache/mutual-rl")).expanduser() / "gguf"
+    folder = cache / f"{path.stem}-{key}"
+    if not folder.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=cache, prefix=".part-"))
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+            model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
+            model.save_pretrained(scratch)
+            tokenizer.save_pretrained(scratch)
+            scratch.rename(folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return folder
+
+
+def _eos_token_ids(model: PreTrainedModel, text: TextTokenizer) -> frozenset[int]:
+    """Tokens that end a completion: the tokenizer's own, and those that the model's generation settings name."""
+    configured = getattr(model.generation_config, "eos_token_id", None)
+    listed = configured if isinstance(configured, list) else [] if configured is None else [configured]
+    return frozenset({text.eos_token_id, *listed})

@@ -1,0 +1,1 @@
+"""Rollouts: how a policy's completions are sampled. One module per engine."""

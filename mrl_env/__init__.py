@@ -1,0 +1,40 @@
+"""Mutual RL as an environment: problems, several language-model agents, and the exchange between them.
+
+Importing this package registers its environments with PettingZoo and Gymnasium; it imports neither torch nor Transformers.
+"""
+
+from mrl_env.env import MutualEnv, SoloEnv
+from mrl_env.exchange import (
+    CHANNELS,
+    Exchange,
+    JsonlExchange,
+    MemoryExchange,
+    ReplayExchange,
+    peer_experiences,
+)
+from mrl_env.registration import make, register, registered, spec
+from mrl_env.tokenization import Retokenizer, TextTokenizer
+from mrl_env.types import Completion, Experience, Problem, ProblemSource, Trace, user_message
+
+__all__ = [
+    "CHANNELS",
+    "Completion",
+    "Exchange",
+    "Experience",
+    "JsonlExchange",
+    "MemoryExchange",
+    "MutualEnv",
+    "Problem",
+    "ProblemSource",
+    "ReplayExchange",
+    "Retokenizer",
+    "SoloEnv",
+    "TextTokenizer",
+    "Trace",
+    "make",
+    "peer_experiences",
+    "register",
+    "registered",
+    "spec",
+    "user_message",
+]

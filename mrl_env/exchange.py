@@ -1,0 +1,385 @@
+"""SEE, the Shared Experience Exchange: who publishes what, and who sees which part of it.
+
+Policies publish typed records (`Experience`); a topology says whose records reach whom, and channels say which part of a
+record a subscriber sees. A policy never sees its own records: it has the originals. (arXiv 2605.07244 describes publish
+and subscribe of typed records and the channels; the topologies other than all-to-all are ours.)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
+
+import numpy as np
+
+from mrl_env.types import Experience, Trace
+from verifiers.lookup import did_you_mean
+from verifiers.verdict import Verdict
+
+Channel = Literal["rollouts", "rewards", "advantages", "traces"]
+
+CHANNELS: tuple[Channel, ...] = get_args(Channel)
+
+Topology = str | Mapping[str, Sequence[str]]
+"""`"all"`, `"ring"`, `"none"`, or for each subscriber the agents that it reads."""
+
+SCHEMA_VERSION = 1
+
+ADVANTAGE_EPSILON = 1e-4
+"""Added to the standard deviation before dividing, as in TRL."""
+
+
+def group_advantages(
+    scores: Sequence[float | None] | np.ndarray, *, scale: bool = True
+) -> np.ndarray:
+    """Group-relative advantages A_i = (r_i - mean(r)) / (std(r) + 1e-4), with the sample standard deviation.
+
+    Args:
+        scores: (G,) rewards of one group; None or NaN where no judgement exists.
+        scale: divide by the standard deviation (`scale_rewards` of TRL); otherwise only centre.
+
+    Returns:
+        (G,) float64; 0 where there is no judgement, and everywhere if fewer than two are judged.
+
+    Example:
+        >>> group_advantages([1.0, 0.0], scale=False).tolist()
+        [0.5, -0.5]
+    """
+    rewards = np.asarray([np.nan if score is None else score for score in scores], dtype=np.float64)
+    mean, std = pool_statistics(rewards)
+    return standardise(rewards, mean, std if scale else None)
+
+
+def pool_statistics(rewards: np.ndarray) -> tuple[float, float]:
+    """Mean and sample standard deviation (n - 1, as in TRL) of the judged rewards; (0, 0) if none, std 0 if one.
+
+    Args:
+        rewards: (G,) float64 with NaN where no judgement exists.
+    """
+    # Sorted, so that the sum does not depend on who spoke first: permuting agents permutes results, exactly.
+    judged = np.sort(rewards[~np.isnan(rewards)])
+    mean = float(judged.mean()) if judged.size else 0.0
+    # A constant group has no spread, exactly: rounding in the mean must not leave one of 1e-17.
+    constant = judged.size < 2 or bool(judged[0] == judged[-1])
+    return mean, 0.0 if constant else float(judged.std(ddof=1))
+
+
+def standardise(rewards: np.ndarray, mean: float, std: float | None) -> np.ndarray:
+    """(r - mean) / (std + 1e-4), or r - mean if `std` is None; (G,) float64, 0 where the reward is NaN."""
+    centred = np.where(np.isnan(rewards), 0.0, rewards - mean)
+    return centred if std is None else centred / (std + ADVANTAGE_EPSILON)
+
+
+def readers(topology: Topology, agents: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """For each agent the agents whose records it reads.
+
+    Args:
+        topology: `"all"` (every other agent), `"ring"` (the agent before it, cyclically), `"none"`, or a mapping
+            from subscriber to the agents that it reads; agents that the mapping leaves out read nobody.
+        agents: all agents, in order.
+
+    Raises:
+        ValueError: on an unknown topology or an unknown agent in a mapping, or an agent that reads itself.
+
+    Example:
+        >>> readers("ring", ["a", "b", "c"])
+        {'a': ('c',), 'b': ('a',), 'c': ('b',)}
+    """
+    if isinstance(topology, Mapping):
+        for subscriber, sources in topology.items():
+            for name in (subscriber, *sources):
+                if name not in agents:
+                    raise ValueError(f"topology names the agent {name!r}, which does not exist{did_you_mean(name, agents)}")
+            if subscriber in sources:
+                raise ValueError(f"topology lets {subscriber!r} read itself; list only other agents")
+        return {agent: tuple(topology.get(agent, ())) for agent in agents}
+    if topology == "all":
+        return {agent: tuple(other for other in agents if other != agent) for agent in agents}
+    if topology == "ring":
+        return {agent: (agents[i - 1],) if len(agents) > 1 else () for i, agent in enumerate(agents)}
+    if topology == "none":
+        return {agent: () for agent in agents}
+    raise ValueError(
+        f"topology={topology!r} is unknown; use 'all', 'ring', 'none', or a mapping from agent to the agents it reads"
+    )
+
+
+def checked_channels(channels: Iterable[str]) -> tuple[Channel, ...]:
+    """The channels without repeats, in the order of `CHANNELS`.
+
+    Raises:
+        ValueError: on an unknown channel.
+    """
+    if isinstance(channels, str):
+        channels = (channels,)
+    wanted = set(channels)
+    for name in sorted(wanted - set(CHANNELS)):
+        raise ValueError(f"channels names {name!r}, which is unknown{did_you_mean(name, CHANNELS)}")
+    return tuple(channel for channel in CHANNELS if channel in wanted)
+
+
+def visible(experience: Experience, channels: Iterable[Channel]) -> Experience:
+    """The record with everything set to None that these channels do not carry."""
+    channels = set(channels)
+    return replace(
+        experience,
+        text=experience.text if "rollouts" in channels else None,
+        verdict=experience.verdict if "rewards" in channels else None,
+        advantage=experience.advantage if "advantages" in channels else None,
+        trace=experience.trace if "traces" in channels else None,
+    )
+
+
+def channel_record(experience: Experience, channel: Channel) -> dict[str, Any]:
+    """The part of a record that a channel carries, as plain data: who wrote it, and the channel's own fields."""
+    who = {
+        "problem_id": experience.problem_id,
+        "agent": experience.agent,
+        "index": experience.index,
+        "finish_reason": experience.finish_reason,
+        "policy_version": experience.policy_version,
+    }
+    if channel == "rewards":
+        return {**who, **(asdict(experience.verdict) if experience.verdict is not None else asdict(Verdict(None, reason="error")))}
+    if channel == "rollouts":
+        return {**who, "text": experience.text or ""}
+    if channel == "advantages":
+        return {**who, "advantage": experience.advantage or 0.0}
+    return {**who, "trace": None if experience.trace is None else asdict(experience.trace)}
+
+
+def peer_experiences(observation: Mapping[str, Any]) -> tuple[tuple[Experience, ...], ...]:
+    """What an observation says about the peers: for each problem their records, joined over the subscribed channels.
+
+    The inverse of `channel_record`: fields of channels that the observation does not have are None.
+
+    Args:
+        observation: one agent's observation after a step.
+    """
+    channels = [channel for channel in CHANNELS if channel in observation]
+    return tuple(
+        tuple(
+            _joined({channel: observation[channel][p][i] for channel in channels})
+            for i in range(len(observation[channels[0]][p]) if channels else 0)
+        )
+        for p in range(len(observation["prompts"]))
+    )
+
+
+def _joined(parts: Mapping[Channel, Mapping[str, Any]]) -> Experience:
+    """One record from its channel parts, which all say who wrote it."""
+    who = next(iter(parts.values()))
+    rewards, traces = parts.get("rewards"), parts.get("traces")
+    return Experience(
+        problem_id=who["problem_id"],
+        agent=who["agent"],
+        index=who["index"],
+        finish_reason=who["finish_reason"],
+        policy_version=who["policy_version"],
+        text=parts["rollouts"]["text"] if "rollouts" in parts else None,
+        verdict=Verdict(**{key: rewards[key] for key in ("score", "extracted", "reason", "detail")}) if rewards else None,
+        advantage=parts["advantages"]["advantage"] if "advantages" in parts else None,
+        trace=Trace(**traces["trace"]) if traces and traces["trace"] is not None else None,
+    )
+
+
+class Exchange(Protocol):
+    """Where records meet. Another kind of exchange (asynchronous, remote) is another class with these three methods."""
+
+    def publish(self, experiences: Iterable[Experience]) -> None:
+        """Make records available to those who read their authors."""
+        ...
+
+    def view(self, agent: str, problem_ids: Sequence[str]) -> tuple[tuple[Experience, ...], ...]:
+        """For each problem, the records that `agent` may read, whole (channels are applied by the environment)."""
+        ...
+
+    def clear(self) -> None:
+        """Forget the records of the finished round."""
+        ...
+
+
+class MemoryExchange:
+    """Records of the current round, in memory.
+
+    Args:
+        agents: all agents, in order.
+        topology: see `readers`.
+
+    Example:
+        >>> exchange = MemoryExchange(["a", "b"])
+        >>> exchange.publish([Experience("p0", "a", 0, "stop", 0, text="2")])
+        >>> [record.text for record in exchange.view("b", ["p0"])[0]], exchange.view("a", ["p0"])
+        (['2'], ((),))
+    """
+
+    def __init__(self, agents: Sequence[str], topology: Topology = "all") -> None:
+        self._readers = readers(topology, agents)
+        self._records: dict[str, dict[str, list[Experience]]] = {}
+
+    def publish(self, experiences: Iterable[Experience]) -> None:
+        """Add records.
+
+        Raises:
+            ValueError: if a record's author is not one of the agents.
+        """
+        for experience in experiences:
+            if experience.agent not in self._readers:
+                raise ValueError(
+                    f"agent={experience.agent!r} publishes but does not exist{did_you_mean(experience.agent, self._readers)}"
+                )
+            by_agent = self._records.setdefault(experience.problem_id, {})
+            by_agent.setdefault(experience.agent, []).append(experience)
+
+    def view(self, agent: str, problem_ids: Sequence[str]) -> tuple[tuple[Experience, ...], ...]:
+        """For each problem the records of the agents that `agent` reads.
+
+        Ordered by author's name, then by index: what a policy sees does not depend on the order of its peers.
+        """
+        sources = sorted(self._readers[agent])
+        return tuple(
+            tuple(
+                record
+                for source in sources
+                for record in sorted(self._records.get(problem_id, {}).get(source, []), key=lambda r: r.index)
+            )
+            for problem_id in problem_ids
+        )
+
+    def clear(self) -> None:
+        """Forget all records."""
+        self._records.clear()
+
+
+class JsonlExchange(MemoryExchange):
+    """A memory exchange that also appends every published record to a JSON Lines file, flushed record by record.
+
+    Args:
+        agents, topology: as for `MemoryExchange`.
+        path: the file; made if missing, appended to otherwise.
+    """
+
+    def __init__(self, agents: Sequence[str], topology: Topology = "all", *, path: str | os.PathLike[str]) -> None:
+        super().__init__(agents, topology)
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+    def publish(self, experiences: Iterable[Experience]) -> None:
+        """Add records, and append them to the file."""
+        experiences = list(experiences)
+        super().publish(experiences)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.writelines(to_json(experience) + "\n" for experience in experiences)
+
+
+class ReplayExchange:
+    """An exchange that also shows the records of a finished run: a peer that no longer exists.
+
+    Args:
+        inner: the exchange of the living agents.
+        path: an `exchange.jsonl` of an earlier run.
+        agents: which of its authors to replay; all of them by default.
+        prefix: put before a replayed author's name, so that it is not taken for a living agent.
+
+    A problem's records are shown to every agent, whenever that problem comes up again. Where the run saw a problem several
+    times, the last version of each author is shown.
+
+    Raises:
+        ValueError: if the file is missing or malformed, or holds no record of these authors.
+    """
+
+    def __init__(
+        self,
+        inner: Exchange,
+        path: str | os.PathLike[str],
+        agents: Sequence[str] | None = None,
+        prefix: str = "replay:",
+    ) -> None:
+        self._inner = inner
+        latest: dict[str, dict[str, list[Experience]]] = {}
+        for record in read_jsonl(path):
+            if agents is None or record.agent in agents:
+                by_agent = latest.setdefault(record.problem_id, {})
+                kept = by_agent.get(record.agent, [])
+                if kept and kept[0].policy_version != record.policy_version:
+                    kept = []
+                by_agent[record.agent] = [*kept, replace(record, agent=prefix + record.agent)]
+        if not latest:
+            raise ValueError(f"path={str(path)!r} holds no records of agents={agents!r}; name authors that it has")
+        self._replayed = {
+            problem_id: tuple(record for agent in sorted(by_agent) for record in by_agent[agent])
+            for problem_id, by_agent in latest.items()
+        }
+
+    def publish(self, experiences: Iterable[Experience]) -> None:
+        """Publish to the living agents' exchange."""
+        self._inner.publish(experiences)
+
+    def view(self, agent: str, problem_ids: Sequence[str]) -> tuple[tuple[Experience, ...], ...]:
+        """The living agents' records, then the replayed ones."""
+        living = self._inner.view(agent, problem_ids)
+        return tuple(
+            records + self._replayed.get(problem_id, ())
+            for records, problem_id in zip(living, problem_ids, strict=True)
+        )
+
+    def clear(self) -> None:
+        """Forget the living agents' records; the replayed ones stay."""
+        self._inner.clear()
+
+
+def to_json(experience: Experience) -> str:
+    """One line of JSON; `from_json` gives the same record back.
+
+    Lone surrogates, which no UTF-8 file can hold, are written as JSON escapes.
+    """
+    return json.dumps({"schema": SCHEMA_VERSION, **asdict(experience)}, ensure_ascii=True, allow_nan=False)
+
+
+def from_json(line: str) -> Experience:
+    """The record that `to_json` wrote.
+
+    Raises:
+        ValueError: if the line is no JSON object, of another schema version, or lacks a field.
+    """
+    fields: Any = json.loads(line)
+    if not isinstance(fields, dict):
+        raise ValueError("not a JSON object")
+    schema = fields.pop("schema", None)
+    if schema != SCHEMA_VERSION:
+        raise ValueError(f"schema={schema!r}, but this version reads {SCHEMA_VERSION}")
+    try:
+        verdict, trace = fields.pop("verdict"), fields.pop("trace")
+        return Experience(
+            **fields,
+            verdict=None if verdict is None else Verdict(**verdict),
+            trace=None
+            if trace is None
+            else Trace(
+                spans=tuple((start, end) for start, end in trace["spans"]),
+                logprobs=tuple(trace["logprobs"]),
+                eos_logprob=trace["eos_logprob"],
+            ),
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"fields are missing or unknown ({error})") from error
+
+
+def read_jsonl(path: str | os.PathLike[str]) -> Iterator[Experience]:
+    """The records of an `exchange.jsonl`, in order.
+
+    Raises:
+        ValueError: if the file is missing, or naming the first line that is no record.
+    """
+    if not Path(path).is_file():
+        raise ValueError(f"path={str(path)!r} is not a file; give the exchange.jsonl of a finished run")
+    with Path(path).open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield from_json(line)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: not an exchange record: {error}") from error

@@ -1,0 +1,158 @@
+"""From a file to its rows: one generator for each format, which says for every row where it stands.
+
+A row is a mapping from column to value, or a `RowError` where the row cannot even be read. What makes the rest of the
+file unreadable (a missing bracket in a whole JSON file, an open quote in CSV) is a `ValueError` that names the place.
+Files are UTF-8; bytes that are not are kept as lone surrogates, so that `rows` can point at the one cell that has them.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mrl_env.problems.files.rows import RowError, shown
+
+Cells = Mapping[str, Any]
+Rows = Iterator[tuple[str, Cells | RowError]]
+"""Where the row stands (`"line 3"`, `"row 3"`, counted from 1), and the row."""
+
+
+def read_jsonl(path: Path) -> Rows:
+    """One JSON object a line; blank lines are passed over."""
+    # Not splitlines(): JSON strings may hold U+2028 and its like, which are no line ends of the format.
+    for number, line in enumerate(_read_text(path).split("\n"), start=1):
+        if line.strip():
+            yield f"line {number}", _parse_object(line)
+
+
+def read_json(path: Path) -> Rows:
+    """A list of objects, or an object whose `data` is one.
+
+    Raises:
+        ValueError: if the file is broken JSON (naming the line), or neither of the two.
+    """
+    text = _read_text(path)
+    if not text.strip():
+        return
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{path}, line {error.lineno}, character {error.colno}: broken JSON ({error.msg}); repair it, "
+            "or name the file .jsonl if it has one object a line"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: JSON that cannot be read ({error}); repair it") from error
+    rows = content.get("data") if isinstance(content, dict) else content
+    if not isinstance(rows, list):
+        found = f"an object with the keys {shown(list(content))}" if isinstance(content, dict) else shown(content)
+        raise ValueError(f'{path}: holds {found}; give a list of objects, or {{"data": [...]}}')
+    yield from at_rows(rows)
+
+
+def read_csv(path: Path) -> Rows:
+    """Comma-separated, quoted with `"`, the first record being the column names. An empty cell is a missing value.
+
+    A row's place is the line that it begins on.
+
+    Raises:
+        ValueError: on a repeated column name, or an open quote (naming the line).
+    """
+    reader = csv.reader(io.StringIO(_read_text(path), newline=""), strict=True)
+    header: list[str] = []
+    begin = 1
+    try:
+        for record in reader:
+            place, begin = f"line {begin}", reader.line_num + 1
+            if not record:
+                continue
+            if header:
+                yield place, _csv_cells(header, record)
+                continue
+            header = [name.strip() for name in record]
+            if repeated := sorted({name for name in header if header.count(name) > 1}):
+                raise ValueError(f"{path}, {place}: repeats the column names {repeated}; rename all but one of each")
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {begin}: broken CSV ({error}); look for an open quote from there on") from error
+
+
+def read_parquet(path: Path) -> Rows:
+    """The rows of a Parquet file, through PyArrow.
+
+    Raises:
+        ValueError: if PyArrow is not installed, or finds no Parquet file.
+    """
+    parquet = import_extra("pyarrow.parquet")
+    try:
+        with parquet.ParquetFile(path) as file:
+            yield from at_rows(row for batch in file.iter_batches() for row in batch.to_pylist())
+    except (importlib.import_module("pyarrow").ArrowException, OSError) as error:
+        raise ValueError(f"{path}: cannot be read as Parquet ({error}); write it anew, or correct its name") from error
+
+
+READERS: Mapping[str, Callable[[Path], Rows]] = {
+    ".csv": read_csv,
+    ".json": read_json,
+    ".jsonl": read_jsonl,
+    ".parquet": read_parquet,
+}
+"""The reader for each file name extension."""
+
+
+def at_rows(rows: Iterable[Any]) -> Rows:
+    """Rows that have no lines, each with its number; a `RowError` for what is no mapping from column to value."""
+    for number, row in enumerate(rows, start=1):
+        yield f"row {number}", row if isinstance(row, dict) else _not_an_object(row)
+
+
+def import_extra(module: str) -> Any:
+    """A module of the extra `data`, imported when it is first needed.
+
+    Raises:
+        ValueError: if it is not installed, with the command that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(
+            f"{module.partition('.')[0]!r} cannot be imported ({error}); run: pip install 'mutual-rl[data]'"
+        ) from error
+
+
+def _read_text(path: Path) -> str:
+    content = path.read_bytes()
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ValueError(f"{path}, line 1: begins like UTF-16, not UTF-8; save the file as UTF-8")
+    return content.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+
+
+def _parse_object(line: str) -> Cells | RowError:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        near = shown(line[max(error.pos - 20, 0) : error.pos + 20])
+        return RowError(
+            "broken JSON", f"character {error.colno}: broken JSON ({error.msg}) near {near}; write one object a line"
+        )
+    except (ValueError, RecursionError) as error:
+        return RowError("broken JSON", f"JSON that cannot be read ({error}); write one flat object a line")
+    return row if isinstance(row, dict) else _not_an_object(row)
+
+
+def _not_an_object(row: Any) -> RowError:
+    return RowError("not an object", f"{shown(row)} is no object; write one object with named columns")
+
+
+def _csv_cells(header: list[str], record: list[str]) -> Cells | RowError:
+    if len(record) != len(header):
+        return RowError(
+            "wrong number of cells",
+            f"{len(record)} cells under {len(header)} column names, the last being {shown(record[-1])}; "
+            'put a cell that has commas, quotes or line breaks in "..."',
+        )
+    return {name: cell or None for name, cell in zip(header, record, strict=True)}

@@ -1,0 +1,90 @@
+"""Many completions at once, with one rule for what goes wrong: everything is a Verdict, in order, and countable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from verifiers.registry import get
+from verifiers.verdict import BadGoldError, Verdict, Verifier
+
+
+@runtime_checkable
+class BatchVerifier(Protocol):
+    """A verifier that judges a whole batch better than one by one (caches, workers)."""
+
+    def verify_batch(
+        self, completions: Sequence[str], answers: Sequence[str], metadata: Sequence[Mapping[str, Any]]
+    ) -> list[Verdict]:
+        """One Verdict per completion, in order; raises for nothing that a completion or an answer contains."""
+        ...
+
+
+@runtime_checkable
+class AnswerChecker(Protocol):
+    """A verifier that can tell before training whether it will be able to use a reference answer."""
+
+    def check_answer(self, answer: str, **metadata: Any) -> None:
+        """Return nothing, or raise BadGoldError."""
+        ...
+
+
+def safely(verifier: Verifier, completion: str, answer: str, metadata: Mapping[str, Any]) -> Verdict:
+    """One verdict; a failure of the verifier or of the reference becomes a Verdict without a score.
+
+    A bad reference must not stop a run after hours (that is what `check_answer` is for, before it), and an exception in
+    a verifier must be neither a reward nor silence: both are counted under their reason and carry the text in `detail`.
+    """
+    try:
+        return verifier.verify(completion, answer, **metadata)
+    except BadGoldError as error:
+        return Verdict(score=None, reason="bad_gold", detail=str(error))
+    except Exception as error:  # whatever a user's verifier raises is shown and counted, never a score
+        return Verdict(score=None, reason="error", detail=f"{type(error).__name__}: {error}")
+
+
+def verify_batch(
+    verifier: str | Verifier,
+    completions: Sequence[str],
+    answers: Sequence[str],
+    metadata: Sequence[Mapping[str, Any]] | None = None,
+) -> list[Verdict]:
+    """Judge completions against their answers; the result keeps the order.
+
+    Args:
+        verifier: a name, a dotted path, or a verifier.
+        completions: N texts.
+        answers: N reference answers.
+        metadata: N mappings of keyword arguments for `verify`; none by default.
+
+    Returns:
+        N verdicts. A verifier's exception gives reason "error", an unusable answer reason "bad_gold", both without score.
+
+    Raises:
+        ValueError: if the lengths differ or the verifier is unknown.
+    """
+    if metadata is None:
+        metadata = [{}] * len(completions)
+    if not len(completions) == len(answers) == len(metadata):
+        raise ValueError(
+            f"completions ({len(completions)}), answers ({len(answers)}) and metadata ({len(metadata)}) differ in length; "
+            "give one answer (and one mapping) per completion"
+        )
+    chosen = get(verifier) if isinstance(verifier, str) else verifier
+    if isinstance(chosen, BatchVerifier):
+        return chosen.verify_batch(completions, answers, metadata)
+    return [safely(chosen, *row) for row in zip(completions, answers, metadata, strict=True)]
+
+
+def check_answer(verifier: str | Verifier, answer: str, **metadata: Any) -> None:
+    """Make sure that a verifier can use `answer` as a reference, before anything is trained on it.
+
+    Does nothing for verifiers without a `check_answer` method.
+
+    Raises:
+        BadGoldError: if it cannot, saying why.
+        ValueError: if the verifier is unknown.
+    """
+    chosen = get(verifier) if isinstance(verifier, str) else verifier
+    if isinstance(chosen, AnswerChecker):
+        chosen.check_answer(answer, **metadata)

@@ -1,0 +1,82 @@
+"""Multiple choice: a letter, or the text of an option, against the letter of the right option."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+from verifiers.extraction import extract
+from verifiers.verdict import BadGoldError, Verdict
+
+_LABELLED = re.compile(r"[(\[]?([A-Za-z])[)\].:,]*(?:\s+(.*))?", re.DOTALL)
+_TEX_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|bf|rm)\b")
+
+
+def plain(text: str) -> str:
+    """Text for comparison: without LaTeX font commands, braces, quotes and doubled spaces, in lower case."""
+    text = unicodedata.normalize("NFKC", _TEX_TEXT.sub(" ", text)).replace("\\ ", " ")
+    text = re.sub(r"[{}$`*\"'~\\]", " ", text)
+    return " ".join(text.split()).strip(" .,;:!").casefold()
+
+
+def read_letter(text: str) -> tuple[str | None, str]:
+    """The option letter that a text starts with, in upper case (None without one), and the rest of the text.
+
+    Examples: `B`, `(B)`, `B.`, `(B) 42`, `b) blue`, `B: because …`. A letter followed by other options (`A or B`,
+    `A/B`) or running on into a word is none.
+    """
+    text = " ".join(re.sub(r"[{}$`*\"'~\\]", " ", _TEX_TEXT.sub(" ", text)).split())
+    match = _LABELLED.fullmatch(text)
+    if match is None:
+        return None, text
+    letter, rest = match[1].upper(), (match[2] or "").strip()
+    if re.match(r"(?:or|and|/|,|&)\b|[/&,]", rest, re.IGNORECASE):
+        return None, text
+    return letter, rest
+
+
+class ChoiceVerifier:
+    """Compare the chosen option with the right letter; metadata `options` holds the options' texts in order.
+
+    The completion may give the letter (`B`, `(B)`, `**B**`), the letter with its text, or the text alone. A letter with
+    another option's text is contradictory and wrong. Options may be shuffled from call to call: only `options` counts.
+    """
+
+    def check_answer(self, answer: str, options: Sequence[str] = (), **metadata: Any) -> None:
+        """Raise BadGoldError unless `answer` is a letter, within `options` if they are given."""
+        letter, rest = read_letter(answer)
+        if letter is None or rest:
+            raise BadGoldError(f"answer={answer!r} is not an option's letter; give one letter such as 'B'")
+        if options and ord(letter) - ord("A") >= len(options):
+            raise BadGoldError(f"answer={answer!r} is beyond the {len(options)} options")
+
+    def verify(self, completion: str, answer: str, options: Sequence[str] = (), **metadata: Any) -> Verdict:
+        """Judge one completion against a letter.
+
+        Raises:
+            BadGoldError: see `check_answer`.
+        """
+        self.check_answer(answer, options)
+        gold, _ = read_letter(answer)
+        found = extract(completion)
+        if found is None:
+            return Verdict(0.0, None, "no_answer", "no final answer in the completion")
+        chosen, why = self._choose(found.text, options)
+        if chosen is None:
+            return Verdict(0.0, found.text, "wrong", why)
+        return Verdict(float(chosen == gold), found.text, "right" if chosen == gold else "wrong", f"chose {chosen}")
+
+    @staticmethod
+    def _choose(text: str, options: Sequence[str]) -> tuple[str | None, str]:
+        by_text = {plain(option): chr(ord("A") + index) for index, option in enumerate(options)}
+        if plain(text) in by_text:
+            return by_text[plain(text)], ""
+        letter, rest = read_letter(text)
+        if letter is None:
+            return None, "neither a letter nor the text of an option"
+        named = by_text.get(plain(rest))
+        if named is not None and named != letter:
+            return None, f"letter {letter} with the text of option {named}"
+        return letter, ""

@@ -1,0 +1,234 @@
+r"""Which part of a completion is the answer: exactly one candidate, by a fixed order.
+
+1. What follows an end-of-turn token is cut, and so is everything up to `</think>`; thinking that never ends has no answer.
+2. The last complete `<answer>…</answer>`.
+3. The last complete `\boxed{…}` or `\fbox{…}`.
+4. The last line that starts with `####`.
+5. What follows the last answer marker ("the answer is", "Answer:", "答案是", …).
+6. The whole text, if it is one short line without prose.
+7. Only with `fallback=True`, for evaluating models that follow no format and never for training: the last formula or the
+   last number, whichever comes later; a leading or the last lone option letter.
+
+The first rule that applies decides, also when its candidate is empty or wrong: a right number elsewhere never counts.
+Every rule is a linear scan over at most the last `TAIL` characters.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+TAIL = 100_000
+"""Only the last characters of a completion are searched; an answer stands at the end."""
+
+LONGEST_ANSWER = 20_000
+"""A candidate longer than this is no answer."""
+
+Source = Literal["tag", "box", "hash", "marker", "bare", "fallback"]
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """The candidate and the rule that found it."""
+
+    text: str
+    source: Source
+
+
+_TURN_ENDS = re.compile(
+    r"<\|(?:im_end|im_start|endoftext|end_of_text|eot_id|eom_id|end|eos|user|assistant|start_header_id)\|>"
+    r"|</s>|<end_of_turn>|<start_of_turn>|<eos>|<｜end▁of▁sentence｜>|\[/?INST\]"  # noqa: RUF001 (DeepSeek's token)
+)
+_BOX_OR_BRACE = re.compile(r"(\\(?:begin)?f?boxed|\\fbox|\x08oxed)\b|\\.|[{}]", re.DOTALL)
+_MARKER = re.compile(
+    r"(?:"
+    r"\b(?:final\s+answer|answer|correct\s+(?:option|choice|answer))\b\**\s*"
+    r"(?:(?:is|are|would\s+be|should\s+be|will\s+be)\b\s*:?|[:=]|(?=\n|\$|\\\[|\\\())"
+    r"|\b(?:r[ée]ponse|antwort|respuesta|risposta|resposta|antwoord|odpowied[źz]|cevap|svar|ответ|đáp\s+án)\b"
+    r"(?:\s+(?:finale?|final|endgültige))?\**\s*(?:(?:est|ist|lautet|es|è|é|is|är|là)\b\s*:?|[:=：])"  # noqa: RUF001
+    r"|(?:答案|答え|正解|정답|답)\**\s*(?:是|为|為|は|은|는|[:：=])\s*[:：]?"  # noqa: RUF001
+    r"|(?:الإجابة|الجواب|उत्तर)\s*(?:النهائية|النهائي)?\s*(?:هي|هو|है|[:：])"  # noqa: RUF001
+    r")",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"\n|[.!?](?=\s|$)|[。！？]")  # noqa: RUF001
+_CLAUSE = re.compile(
+    r",\s+(?!(?:and|or|where|with|for|if|when)\b)(?=[a-z]{2,}\s)|\s+(?:because|since|which|so that|as the|as it)\b"
+)
+_COPULA = re.compile(r"\b(?:is|are|equals|was|be)\b:?\s+|:\s+")
+_NUMBER = re.compile(
+    r"(?<![\w.,\\])[-+−]?\s?[$€£¥]?\s?"  # noqa: RUF001
+    r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?: \d{3})+(?!\d)|\d+(?:[.,]\d+)?|\.\d+)(?:\s?/\s?\d+)?(?:\s?\\?%)?"
+)
+_FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<!\\)\$((?:\\.|[^$\\])+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+_LEADING_LETTER = re.compile(r"\(?([A-J])(?:[.):]|(?![\sA-Za-z0-9'.,:)]))")
+_LONE_LETTER = re.compile(r"(?<![\w'.])\(?([A-H])\)?(?![\w'])")
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+
+
+def final_turn(completion: str) -> str | None:
+    """The text that counts: the model's own turn, after its thinking; None if the thinking never ended.
+
+    Closing braces right behind an end-of-turn token still belong to the text (`\\boxed{42<|im_end|>}`).
+    """
+    text = completion.strip()
+    while match := _TURN_ENDS.match(text):
+        text = text[match.end() :].lstrip()
+    if match := _TURN_ENDS.search(text):
+        closers = re.match(r"\s*\}+", text[match.end() : match.end() + 50])
+        text = text[: match.start()] + (closers[0] if closers else "")
+    thought = text.rfind("</think>")
+    if thought >= 0:
+        text = text[thought + len("</think>") :]
+    elif text.lstrip().startswith("<think>"):
+        return None
+    return text[-TAIL:]
+
+
+def boxes(text: str) -> list[tuple[int, int, str]]:
+    r"""All complete `\boxed` and `\fbox` as (start, end, content), in order, boxes inside boxes left out.
+
+    Without a brace the box holds one character, as TeX reads it: `\boxed 7`. One pass, whatever the nesting.
+    """
+    found: list[tuple[int, int, str]] = []
+    opened: list[tuple[int, int] | None] = []  # per open brace: (start of box, start of content), None for other braces
+    pending: int | None = None  # start of a box command whose brace must come next
+    pending_end = 0
+    for match in _BOX_OR_BRACE.finditer(text):
+        token = match[0]
+        if pending is not None and text[pending_end : match.start()].strip():
+            found.append(_single(text, pending, pending_end))
+            pending = None
+        if match[1]:
+            pending, pending_end = match.start(), match.end()
+        elif token == "{":
+            opened.append(None if pending is None else (pending, match.end()))
+            pending = None
+        elif token == "}":
+            begun = opened.pop() if opened else None
+            if begun is not None:
+                start, content = begun
+                while found and found[-1][0] >= start:
+                    found.pop()
+                found.append((start, match.end(), text[content : match.start()]))
+            pending = None
+        else:
+            pending = None
+    if pending is not None and text[pending_end:].strip():
+        found.append(_single(text, pending, pending_end))
+    return found
+
+
+def _single(text: str, start: int, end: int) -> tuple[int, int, str]:
+    position = end + len(text[end:]) - len(text[end:].lstrip())
+    return start, position + 1, text[position]
+
+
+def extract(completion: str, fallback: bool = False) -> Extracted | None:
+    """The answer of a completion, or None if it gives none.
+
+    Args:
+        completion: the model's text.
+        fallback: allow rule 7.
+    """
+    text = final_turn(completion)
+    if text is None:
+        return None
+    found = _by_format(text) or _bare(text) or (_fallback(text) if fallback else None)
+    if found is None or not found.text.strip() or len(found.text) > LONGEST_ANSWER:
+        return None
+    return found
+
+
+def extract_reference(answer: str) -> str:
+    r"""The answer within a reference: itself, or the answer of a worked solution.
+
+    Adjacent last boxes with no more than a few words between them are one answer in parts and are joined by commas
+    (`\boxed{1} papers and \boxed{2} bins`); a repeated box counts once.
+    """
+    found = boxes(answer[-TAIL:])
+    if found:
+        parts = [found[-1][2]]
+        for (_, end, content), (start, _, _) in zip(found[-2::-1], found[:0:-1], strict=False):
+            between = answer[-TAIL:][end:start]
+            if len(between) > 40 or _SENTENCE_END.search(between.replace("\n", " ")):
+                break
+            if content not in parts:
+                parts.insert(0, content)
+        return ", ".join(parts)
+    formatted = _by_format(answer[-TAIL:])
+    return answer if formatted is None else formatted.text
+
+
+def _by_format(text: str) -> Extracted | None:
+    lowered = text.lower()
+    end = lowered.rfind("</answer>")
+    start = lowered.rfind("<answer>", 0, end) if end >= 0 else -1
+    if start >= 0:
+        inside = text[start + len("<answer>") : end].strip()
+        within = boxes(inside)
+        return Extracted(within[-1][2] if within else inside, "tag")
+    found = boxes(text)
+    if found:
+        return Extracted(found[-1][2], "box")
+    hashes = re.findall(r"^[ \t]*####[ \t]*(.*)$", text, re.MULTILINE)
+    if not hashes and "#### " in text:
+        hashes = [text.rpartition("#### ")[2].partition("\n")[0]]
+    if hashes:
+        return Extracted(unquote(hashes[-1]), "hash")
+    last = None
+    for last in _MARKER.finditer(text):  # noqa: B007 (only the last match matters)
+        pass
+    if last is not None:
+        return Extracted(_after_marker(text[last.end() :]), "marker")
+    return None
+
+
+def unquote(text: str) -> str:
+    """Text without Markdown emphasis, quotes, blanks and full stops around it."""
+    text = text.strip().strip("*`\"'“”‘’ \t\n").rstrip("。. ").strip("*`\"'“”‘’ ")  # noqa: RUF001
+    return text.removesuffix("\\]").removeprefix("\\[").strip() if text.count("\\[") <= 1 else text
+
+
+def _after_marker(text: str) -> str:
+    """The answer at the start of what follows a marker: its first sentence, trimmed of prose."""
+    text = text.lstrip(" \t\n*:：_`")  # noqa: RUF001
+    formula = _FORMULA.match(text)
+    start = formula.end() if formula else 0
+    end = _SENTENCE_END.search(text, start)
+    sentence = text[: end.start()] if end else text
+    clause = _CLAUSE.search(sentence, start)
+    sentence = unquote(sentence[: clause.start()] if clause else sentence)
+    outside = _FORMULA.sub(" ", sentence)
+    if len(_WORD.findall(outside)) >= 2:
+        copulas = list(_COPULA.finditer(sentence))
+        if copulas:
+            return unquote(sentence[copulas[-1].end() :])
+    return sentence
+
+
+def _bare(text: str) -> Extracted | None:
+    text = text.strip()
+    outside = _FORMULA.sub(" ", text)
+    if not text or len(text) > 1000 or len(_WORD.findall(outside)) > 2 or "\n" in outside.strip():
+        return None
+    return Extracted(unquote(text), "bare")
+
+
+def _fallback(text: str) -> Extracted | None:
+    leading = _LEADING_LETTER.match(text.strip())
+    if leading:
+        return Extracted(leading[1], "fallback")
+    formula = number = letter = None
+    for formula in _FORMULA.finditer(text):  # noqa: B007
+        pass
+    for number in _NUMBER.finditer(text):  # noqa: B007
+        pass
+    for letter in _LONE_LETTER.finditer(text):  # noqa: B007
+        pass
+    if number is not None and (formula is None or number.start() >= formula.end()):
+        return Extracted(number[0].strip(), "fallback")
+    if formula is not None:
+        return Extracted(next(group for group in formula.groups() if group is not None).strip(), "fallback")
+    return None if letter is None else Extracted(letter[1], "fallback")
