@@ -1,4 +1,5 @@
-"""The configuration of a run: one flat frozen dataclass. The text under a field is its help on the command line.
+"""The configuration of a run: one flat frozen dataclass, written in sections. The text under a field is its help on the
+command line.
 
 Names are those of TRL and Transformers where they have one. Fields that may differ between policies take one value for all
 or one per policy.
@@ -38,19 +39,9 @@ PER_POLICY = (
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
-    """Everything that a run depends on.
+class PolicyOptions:
+    """Who takes part."""
 
-    Raises:
-        ValueError: on an invalid value, naming the field, the value and the remedy.
-
-    Example:
-        >>> config = TrainingConfig(algorithm="sgt", learning_rate=(1e-4, 2e-4))
-        >>> [policy.learning_rate for policy in config.policies()]
-        [0.0001, 0.0002]
-    """
-
-    # Policies ---------------------------------------------------------------------------------------------------------
     model_name_or_path: tuple[str, ...] = ("tiny-llama", "tiny-qwen3")
     """One model per policy: hub id, local folder, .gguf file, or an embedded one (tiny-llama, tiny-qwen3)."""
     algorithm: tuple[str, ...] = ("grpo",)
@@ -68,7 +59,11 @@ class TrainingConfig:
     trust_remote_code: bool = False
     """Run code that comes with a hub model."""
 
-    # Problems ---------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class ProblemOptions:
+    """What is asked."""
+
     env: str = "math-mutual-v0"
     """Environment id, or a dotted path pkg.module:Class."""
     problems: str = "arithmetic"
@@ -77,7 +72,7 @@ class TrainingConfig:
     """Arguments of the problem source, such as subjects and levels."""
     eval_problems: str | None = None
     """Source of the held-out problems; by default the test split of problems."""
-    eval_problem_options: Mapping[str, Any] | None = None
+    eval_problem_options: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the held-out source; by default problem_options."""
     verifier: str | None = None
     """Verifier of all problems: a name or a dotted path; by default each problem names its own."""
@@ -86,7 +81,11 @@ class TrainingConfig:
     num_generations: int = 8
     """Completions per problem and policy."""
 
-    # Exchange ---------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class ExchangeOptions:
+    """What the policies see of one another."""
+
     exchange_topology: str | Mapping[str, tuple[str, ...]] = "all"
     """Who reads whom: all, ring, none, or a mapping from policy to the policies that it reads."""
     exchange_channels: tuple[str, ...] | None = None
@@ -94,7 +93,11 @@ class TrainingConfig:
     exchange_replay: str | None = None
     """exchange.jsonl of a finished run, whose policies take part as peers once more."""
 
-    # Sampling ---------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How completions are drawn."""
+
     max_completion_length: int = 64
     """Tokens of a completion, end of sequence included."""
     temperature: float = 1.0
@@ -110,7 +113,11 @@ class TrainingConfig:
     generation_batch_size: int = 512
     """Rows sampled at a time."""
 
-    # Learning ---------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class LearningOptions:
+    """How rows are learnt."""
+
     learning_rate: tuple[float, ...] = (1e-4,)
     """Peak learning rate."""
     lr_scheduler_type: ScheduleType = "constant"
@@ -144,7 +151,11 @@ class TrainingConfig:
     max_skipped_updates: int = 5
     """Stop after so many updates in a row whose loss or gradient is not finite."""
 
-    # Run --------------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How long, and what is kept."""
+
     max_steps: int = 60
     """Steps to train."""
     num_train_epochs: float | None = None
@@ -172,13 +183,33 @@ class TrainingConfig:
     save_total_limit: int | None = 2
     """Checkpoints kept."""
 
-    # Placement --------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class PlacementOptions:
+    """Where policies run."""
+
     placement: Literal["shared", "dedicated"] = "shared"
     """shared: policies take turns on the devices; dedicated: each has its own."""
     device: tuple[str, ...] = ("auto",)
     """Devices to place policies on, such as cpu or cuda:0 cuda:1; auto takes all GPUs, or else the CPU."""
     num_threads: int | None = None
     """CPU threads of PyTorch. Bit-identical reruns need the same number."""
+
+
+@dataclass(frozen=True)
+class TrainingConfig(
+    PlacementOptions, RunOptions, LearningOptions, SamplingOptions, ExchangeOptions, ProblemOptions, PolicyOptions
+):
+    """Everything that a run depends on: the sections above as one flat dataclass.
+
+    Raises:
+        ValueError: on an invalid value, naming the field, the value and the remedy.
+
+    Example:
+        >>> config = TrainingConfig(algorithm="sgt", learning_rate=(1e-4, 2e-4))
+        >>> [policy.learning_rate for policy in config.policies()]
+        [0.0001, 0.0002]
+    """
 
     def __post_init__(self) -> None:
         for name in (*PER_POLICY, "agents", "exchange_channels"):
@@ -307,8 +338,10 @@ class TrainingConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Flat keys and plain values, as a YAML file has them: the algorithms' options stand beside the others."""
-        plain = {key: _plain(value) for key, value in asdict(self).items()}
-        return {**plain, **plain.pop("algorithm_options")}
+        plain = {key: _plain(value) for key, value in asdict(self).items() if key != "algorithm_options"}
+        for algorithm in self.algorithms():
+            plain.update({key: _plain(value) for key, value in asdict(algorithm).items()})
+        return plain
 
     def to_yaml(self) -> str:
         """The resolved configuration as YAML; `from_dict(yaml.safe_load(...))` gives it back."""

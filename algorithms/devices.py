@@ -7,6 +7,7 @@ take turns on the devices; `dedicated` gives each policy its own.
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +16,18 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 from algorithms.config import PolicyConfig, TrainingConfig
-from algorithms.policy import load_model_config
+from algorithms.policy import TORCH_DTYPES, load_model_config
 from algorithms.tracking import table
 
 GIB = 1024**3
 
 _BYTES = {"fp32": 4, "bf16": 2}
+
+_TINY = 5_000_000
+"""Parameters below which a second CPU thread costs more than it brings."""
+
+_SECONDS_PER_LAYER = 5e-4
+"""What a layer of a tiny model takes on a CPU: the overhead of its calls."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,7 @@ class Need:
         training: bytes of activations and logits of one micro-batch.
         rollout: bytes of the key-value cache and logits of one batch of rows.
         flops: floating-point operations of one step: 2 per parameter and token to sample, 6 to learn.
+        layer_calls: layers executed one after another in one step, each of which takes some time however small it is.
     """
 
     parameters: int
@@ -40,6 +48,7 @@ class Need:
     training: int
     rollout: int
     flops: float
+    layer_calls: int
 
     @property
     def total(self) -> int:
@@ -71,14 +80,28 @@ class Plan:
     Attributes:
         placements: one per policy, in order.
         capacity: bytes of memory of each device.
+        threads: CPU threads of PyTorch.
     """
 
     placements: tuple[Placement, ...]
     capacity: dict[str, int]
+    threads: int
 
     def device(self, name: str) -> str:
         """The device of a policy."""
         return next(placement.device for placement in self.placements if placement.policy.name == name)
+
+    def seconds_per_step(self) -> float:
+        """A rough guess of a step's time: devices work side by side, the policies of one device in turn.
+
+        Each device is asked for its speed at matrix products; models reach about a third of it.
+        """
+        seconds: defaultdict[str, float] = defaultdict(float)
+        for placement in self.placements:
+            need, dtype = placement.need, TORCH_DTYPES[placement.policy.dtype]
+            seconds[placement.device] += 3 * need.flops / matmul_speed(placement.device, dtype)
+            seconds[placement.device] += need.layer_calls * _SECONDS_PER_LAYER
+        return max(seconds.values())
 
     def __str__(self) -> str:
         rows = [
@@ -100,7 +123,7 @@ class Plan:
             f"{device}: {_readable(sum(p.need.total for p in self.placements if p.device == device))} of {_readable(size)}"
             for device, size in self.capacity.items()
         )
-        return f"{table(header, rows)}\nestimated memory on {used}"
+        return f"{table(header, rows)}\nestimated memory on {used}; CPU threads: {self.threads}"
 
 
 def make_plan(config: TrainingConfig) -> Plan:
@@ -122,7 +145,8 @@ def make_plan(config: TrainingConfig) -> Plan:
         Placement(policy, devices[i % len(devices)], need, need.flops / total)
         for i, (policy, need) in enumerate(zip(policies, needs, strict=True))
     )
-    plan = Plan(placements, {device: memory_of(device) for device in devices})
+    capacity = {device: memory_of(device) for device in devices}
+    plan = Plan(placements, capacity, config.num_threads or threads_for(placements))
     refuse_overload(plan)
     return plan
 
@@ -144,6 +168,12 @@ def refuse_overload(plan: Plan) -> None:
                 "gradient_checkpointing, or add devices\n"
                 f"{plan}"
             )
+
+
+def threads_for(placements: Sequence[Placement]) -> int:
+    """CPU threads that pay: one for a pool of tiny models, whose calls are shorter than waking a second thread."""
+    tiny = all(p.device == "cpu" and p.need.parameters < _TINY for p in placements)
+    return 1 if tiny else torch.get_num_threads()
 
 
 def available_devices(wanted: Sequence[str]) -> list[str]:
@@ -194,7 +224,28 @@ def estimate(policy: PolicyConfig, architecture: PreTrainedConfig, config: Train
     batch = min(config.generation_batch_size, generated)
     rollout = batch * (2 * size * layers * heads * head_size * length + 3 * 4 * text.vocab_size)
     tokens = generated * config.max_completion_length
-    return Need(parameters, weights, training, rollout, flops=parameters * tokens * (2 + 6 * config.num_iterations))
+    micro_batches = -(-generated // rows) * config.num_iterations
+    return Need(
+        parameters,
+        weights,
+        training,
+        rollout,
+        flops=parameters * tokens * (2 + 6 * config.num_iterations),
+        layer_calls=layers * (config.max_completion_length * -(-generated // batch) + 3 * micro_batches),
+    )
+
+
+def matmul_speed(device: str, dtype: torch.dtype) -> float:
+    """Floating-point operations per second of a device at matrix products, measured once in a fraction of a second."""
+    size = 1024 if device == "cpu" else 8192
+    left = torch.ones(size, size, device=device, dtype=dtype)
+    best = float("inf")
+    for _ in range(4):
+        started = time.perf_counter()
+        result = left @ left
+        float(result[0, 0])  # waits for the device
+        best = min(best, time.perf_counter() - started)
+    return 2 * size**3 / best
 
 
 def _readable(size: int) -> str:

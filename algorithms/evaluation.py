@@ -60,7 +60,7 @@ def evaluate(
     Returns:
         M results.
     """
-    prompts = [policy.render(problem.messages) for problem in problems]
+    prompts = [policy.renderer.token_ids(problem.messages) for problem in problems]
     greedy = policy.generate(
         prompts, 1, replace(sampling, temperature=0.0), [0] * len(problems), batch_size, progress
     )

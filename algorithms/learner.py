@@ -173,7 +173,7 @@ class Learner:
                     reference = self._forward(self._reference, batch)
             terms = batch_loss(self._forward(self.model, batch), reference, batch, self.config.loss, divide_by)
             terms.total.backward()  # type: ignore[no-untyped-call]
-            total += float(terms.total)
+            total += float(terms.total.detach())
             meter.observe(batch, terms, self.config.loss, fresh=fresh)
         grad_norm = float(torch.nn.utils.clip_grad_norm_(self.optimizer.parameters, self.config.max_grad_norm))
         if not (math.isfinite(total) and math.isfinite(grad_norm)):

@@ -6,7 +6,8 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from transformers import (
 )
 
 from algorithms.config import PolicyConfig
-from algorithms.pools import embedded_path
+from algorithms.pools import EMBEDDED, embedded_path
 from algorithms.rollouts.sampling import SamplingConfig
 from algorithms.rollouts.transformers import Rollout, generate
 from mrl_env.tokenization import TextTokenizer
@@ -33,6 +34,45 @@ PLAIN_TEMPLATE = "{% for message in messages %}{{ message['content'] }}\n\n{% en
 """The template of a base model that has none: the messages, and an empty line."""
 
 
+class PromptRenderer:
+    """Chat messages to a policy's prompt, rendered once with its own template.
+
+    Args:
+        tokenizer: the policy's.
+        chat_template: a Jinja template; None takes the tokenizer's own, or `PLAIN_TEMPLATE` if it has none.
+        chat_template_kwargs: arguments of the template.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._template = chat_template or getattr(tokenizer, "chat_template", None) or PLAIN_TEMPLATE
+        self._template_kwargs = dict(chat_template_kwargs or {})
+
+    def text(self, messages: Sequence[Message]) -> str:
+        """The prompt as text, with the place of the answer opened."""
+        rendered = self._tokenizer.apply_chat_template(
+            [dict(message) for message in messages],
+            chat_template=self._template,
+            tokenize=False,
+            add_generation_prompt=True,
+            **self._template_kwargs,
+        )
+        return str(rendered)
+
+    def token_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The prompt as token ids, with exactly one beginning of sequence where the model has one.
+
+        A chat template writes its own beginning of sequence; the plain one leaves it to the tokenizer.
+        """
+        encoded = self._tokenizer(self.text(messages), add_special_tokens=self._template == PLAIN_TEMPLATE)
+        return tuple(encoded["input_ids"])
+
+
 class Policy:
     """A model that answers chat messages.
 
@@ -40,8 +80,7 @@ class Policy:
         name: the agent that it plays.
         model: a causal language model on its device.
         tokenizer: its fast tokenizer.
-        chat_template: a Jinja template; None takes the tokenizer's own, or `PLAIN_TEMPLATE` if it has none.
-        chat_template_kwargs: arguments of the template.
+        renderer: turns messages into its prompts; by default with the tokenizer's own template.
 
     Raises:
         ValueError: if the tokenizer is unsuitable (see `TextTokenizer`), or has more tokens than the model.
@@ -55,18 +94,14 @@ class Policy:
         name: str,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
-        chat_template: str | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
+        renderer: PromptRenderer | None = None,
     ) -> None:
         self.name = name
         self.model = model
         self.tokenizer = tokenizer
+        self.renderer = renderer or PromptRenderer(tokenizer)
         self.text = TextTokenizer(tokenizer)
         self.version = 0
-        self._template = chat_template or getattr(tokenizer, "chat_template", None) or PLAIN_TEMPLATE
-        # A chat template writes its own beginning of sequence; the plain one leaves it to the tokenizer.
-        self._adds_special_tokens = self._template == PLAIN_TEMPLATE
-        self._template_kwargs = dict(chat_template_kwargs or {})
         self.context_length: int | None = getattr(model.config, "max_position_embeddings", None)
         self.eos_token_ids = _eos_token_ids(model, self.text)
         embeddings = model.get_input_embeddings().num_embeddings
@@ -75,22 +110,6 @@ class Policy:
                 f"model and tokenizer of {name} do not belong together: token {max(self.eos_token_ids)} has no embedding "
                 f"among the model's {embeddings}"
             )
-
-    def render_text(self, messages: Sequence[Message]) -> str:
-        """The prompt as text, with the place of the answer opened."""
-        rendered = self.tokenizer.apply_chat_template(
-            [dict(message) for message in messages],
-            chat_template=self._template,
-            tokenize=False,
-            add_generation_prompt=True,
-            **self._template_kwargs,
-        )
-        return str(rendered)
-
-    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The prompt as token ids, with exactly one beginning of sequence where the model has one."""
-        encoded = self.tokenizer(self.render_text(messages), add_special_tokens=self._adds_special_tokens)
-        return tuple(encoded["input_ids"])
 
     def check_prompt(self, prompt_ids: Sequence[int], max_completion_length: int) -> None:
         """Refuse a prompt that cannot be answered.
@@ -197,20 +216,36 @@ def load_policy(config: PolicyConfig, device: str) -> Policy:
     Raises:
         ValueError: if model, tokenizer or template cannot be loaded or do not fit together.
     """
-    source = model_source(config.model_name_or_path)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=config.trust_remote_code)
+    tokenizer = load_tokenizer(config)
+    with _explained(config):
         model = AutoModelForCausalLM.from_pretrained(
-            source, dtype=TORCH_DTYPES[config.dtype], trust_remote_code=config.trust_remote_code
+            model_source(config.model_name_or_path),
+            dtype=TORCH_DTYPES[config.dtype],
+            trust_remote_code=config.trust_remote_code,
         )
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"model_name_or_path={config.model_name_or_path!r} cannot be loaded: {error}\n"
-            "Give a hub id, a local folder, a .gguf file, or an embedded model (tiny-llama, tiny-qwen3)"
-        ) from error
-    return Policy(
-        config.name, model.to(device), tokenizer, read_template(config.chat_template), config.chat_template_kwargs
-    )
+    return Policy(config.name, model.to(device), tokenizer, load_renderer(config, tokenizer))
+
+
+def load_tokenizer(config: PolicyConfig) -> PreTrainedTokenizerBase:
+    """A policy's tokenizer.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    with _explained(config):
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            model_source(config.model_name_or_path), trust_remote_code=config.trust_remote_code
+        )
+    return tokenizer
+
+
+def load_renderer(config: PolicyConfig, tokenizer: PreTrainedTokenizerBase) -> PromptRenderer:
+    """A policy's renderer, with the configured template.
+
+    Raises:
+        ValueError: if the template is neither `plain` nor a file.
+    """
+    return PromptRenderer(tokenizer, read_template(config.chat_template), config.chat_template_kwargs)
 
 
 def load_model_config(config: PolicyConfig) -> PreTrainedConfig:
@@ -219,14 +254,21 @@ def load_model_config(config: PolicyConfig) -> PreTrainedConfig:
     Raises:
         ValueError: if there is no such model.
     """
-    try:
+    with _explained(config):
         return AutoConfig.from_pretrained(
             model_source(config.model_name_or_path), trust_remote_code=config.trust_remote_code
         )
+
+
+@contextmanager
+def _explained(config: PolicyConfig) -> Iterator[None]:
+    """Turn the errors of `from_pretrained` into one that names the field, the value and the remedy."""
+    try:
+        yield
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"model_name_or_path={config.model_name_or_path!r} cannot be found: {error}\n"
-            "Give a hub id, a local folder, a .gguf file, or an embedded model (tiny-llama, tiny-qwen3)"
+            f"model_name_or_path={config.model_name_or_path!r} cannot be loaded; give a hub id, a local folder, a .gguf file, "
+            f"or an embedded model ({', '.join(EMBEDDED)}). The loader said: {error}"
         ) from error
 
 

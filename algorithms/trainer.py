@@ -37,6 +37,7 @@ from algorithms.samples import Group, Sample
 from algorithms.tracking import POOL, Tracker, append_jsonl, read_jsonl, table
 from mrl_env.exchange import Exchange, JsonlExchange, ReplayExchange, peer_experiences
 from mrl_env.problems import load_problems
+from mrl_env.problems.files import is_problem_file
 from mrl_env.seeding import derive_seed
 from mrl_env.types import Completion, Experience, Problem
 from verifiers.lookup import import_dotted
@@ -69,19 +70,19 @@ class Trainer:
         env: ParallelEnv[str, Any, Any] | None = None,
         algorithms: Sequence[Algorithm] | None = None,
     ) -> None:
-        if config.num_threads is not None:
-            torch.set_num_threads(config.num_threads)
         self.config = config
         self.output_dir = Path(config.output_dir or default_output_dir(config))
         self._checkpoint = _prepare_folder(self.output_dir, config)
         names = [policy.name for policy in config.policies()]
         self.algorithms = dict(zip(names, algorithms or config.algorithms(), strict=True))
         self.plan: Plan = make_plan(config)
+        logger.info("plan\n%s", self.plan)
+        torch.set_num_threads(self.plan.threads)
         self.env = env if env is not None else make_env(config, self.algorithms, self._exchange(names))
         if list(self.env.possible_agents) != names:
             raise ValueError(f"env has the agents {self.env.possible_agents}, but the policies are {names}; name them alike")
         self.eval_problems = load_eval_problems(config)
-        self.total_steps = total_steps(config, self.env)
+        self.total_steps = planned_steps(config, self.env)
         self.policies = {p.name: load_policy(p, self.plan.device(p.name)) for p in config.policies()}
         self.learners = {name: self._make_learner(name) for name in names}
         self.step = 0
@@ -137,7 +138,7 @@ class Trainer:
         observations, _ = self.env.reset(options={"episode": self.step})
         self.step += 1
         prompts = {
-            name: [policy.render(messages) for messages in observations[name]["prompts"]]
+            name: [policy.renderer.token_ids(messages) for messages in observations[name]["prompts"]]
             for name, policy in self.policies.items()
         }
         completions: dict[str, list[list[Completion]]] = {}
@@ -194,6 +195,7 @@ class Trainer:
 
     def report(self) -> str:
         """A table per policy: before and after, in all and by subject; and the share of rescued problems."""
+        models = {policy.name: policy.model_name_or_path for policy in self.config.policies()}
         lines: list[str] = []
         for name, evaluations in self._evaluations().items():
             before, after = evaluations[0], evaluations[-1]
@@ -206,14 +208,8 @@ class Trainer:
                 )
                 for key in after
             ]
-            about = f"{name} ({self.policies[name].model.config.name_or_path or name})"
-            lines += [table((about, "before", "after", "change"), rows), ""]
+            lines += [table((f"{name} ({models[name]})", "before", "after", "change"), rows), ""]
         return "\n".join(lines)
-
-    def render_prompts(self) -> dict[str, str]:
-        """The first problem of the run as each policy's prompt."""
-        observations, _ = self.env.reset(options={"episode": 0})
-        return {name: p.render_text(observations[name]["prompts"][0]) for name, p in self.policies.items()}
 
     def _exchange(self, names: Sequence[str]) -> Exchange:
         exchange: Exchange = JsonlExchange(
@@ -439,18 +435,27 @@ def load_eval_problems(config: TrainingConfig) -> list[Problem]:
     """The held-out problems: the first `eval_size` of the evaluation source; none if nothing is evaluated."""
     if not config.eval_steps:
         return []
-    options = config.problem_options if config.eval_problem_options is None else config.eval_problem_options
+    if config.eval_problems is None and is_problem_file(config.problems):
+        raise ValueError(
+            f"eval_problems is not set, and problems={config.problems!r} is a file without a held-out split; name a file of "
+            "held-out problems, or evaluate never with eval_steps 0"
+        )
+    options = config.eval_problem_options or config.problem_options
     source = load_problems(config.eval_problems or config.problems, split="test", seed=config.seed, **options)
     return [source[i] for i in range(min(config.eval_size, len(source)))]
 
 
-def total_steps(config: TrainingConfig, env: ParallelEnv[str, Any, Any]) -> int:
-    """Steps of the run: `max_steps`, or as many as `num_train_epochs` passes over the problems take."""
+def planned_steps(config: TrainingConfig, env: ParallelEnv[str, Any, Any]) -> int:
+    """Steps of the run: `max_steps`, or as many as `num_train_epochs` passes over the environment's problems take.
+
+    Raises:
+        ValueError: if epochs are asked of an environment without a problem source to count.
+    """
     if config.num_train_epochs is None:
         return config.max_steps
     source = getattr(env.unwrapped, "source", None)
     if source is None:
-        raise ValueError("num_train_epochs is set, but the environment has no problem source to count; set max_steps")
+        raise ValueError(f"num_train_epochs={config.num_train_epochs}, but the env has no attribute source; set max_steps")
     return max(1, int(config.num_train_epochs * (len(source) // config.problems_per_step)))
 
 

@@ -8,10 +8,24 @@ from pathlib import Path
 import pytest
 
 
+def _folder(variable: str, holds: str) -> Path:
+    """The folder that an environment variable names; without it the test is skipped, or fails where it must not be."""
+    folder = os.environ.get(variable, "")
+    if folder and Path(folder).is_dir():
+        return Path(folder)
+    reason = f"{variable} does not name a folder: {holds} are not here"
+    if os.environ.get("MRL_REQUIRE_SHARED"):
+        pytest.fail(f"{reason}, but MRL_REQUIRE_SHARED is set")
+    pytest.skip(reason)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of shared data (`MRL_SHARED`); tests that ask for it are skipped where it is absent."""
-    folder = os.environ.get("MRL_SHARED", "")
-    if not folder or not Path(folder).is_dir():
-        pytest.skip("MRL_SHARED does not name a folder: shared data, tokenizers and cases are not here")
-    return Path(folder)
+    """The folder of shared data (`MRL_SHARED`)."""
+    return _folder("MRL_SHARED", "shared data, tokenizers and cases")
+
+
+@pytest.fixture(scope="session")
+def models() -> Path:
+    """The folder of the two real models as GGUF files (`MRL_MODELS`)."""
+    return _folder("MRL_MODELS", "the real models")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from mrl_env.types import ProblemSource
+from mrl_env.types import Problem, ProblemSource
 from verifiers.lookup import did_you_mean, import_dotted
 
 Factory = Callable[..., ProblemSource]
@@ -35,7 +37,11 @@ def names() -> tuple[str, ...]:
 
 
 def load_problems(
-    problems: str | ProblemSource, split: str = "train", seed: int = 0, **options: Any
+    problems: str | os.PathLike[str] | ProblemSource,
+    split: str = "train",
+    seed: int = 0,
+    instruction: str | None = None,
+    **options: Any,
 ) -> ProblemSource:
     """Turn whatever the user wrote for `problems` into a source.
 
@@ -44,17 +50,47 @@ def load_problems(
             `hub:owner/name` for a dataset through Datasets; a dotted path `pkg.module:factory`; or a ready source.
         split: `"train"` or `"test"`.
         seed: for sources that draw.
+        instruction: a sentence for a line of its own below each question, such as `"Put the final answer in \\boxed{}."`.
         **options: passed to the factory.
 
     Raises:
-        ValueError: if nothing goes by that name, or the source is empty.
+        ValueError: if nothing goes by that name, the source is empty, or the instruction is.
     """
+    if isinstance(problems, os.PathLike):
+        problems = os.fspath(problems)
     source = _resolve(problems, split, seed, options)
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
         raise ValueError(f"problems={problems!r} gives a {type(source).__name__}; it needs __len__ and __getitem__")
     if len(source) == 0:
         raise ValueError(f"problems={problems!r} has no problems in split {split!r}; give a source with at least one")
-    return source
+    return source if instruction is None else Instructed(source, instruction)
+
+
+class Instructed:
+    """A source whose every question ends in the same instruction.
+
+    Args:
+        source: any source.
+        instruction: a sentence.
+
+    Raises:
+        ValueError: if the instruction is empty.
+    """
+
+    def __init__(self, source: ProblemSource, instruction: str) -> None:
+        if not isinstance(instruction, str) or not instruction.strip():
+            raise ValueError(f"instruction={instruction!r} is empty; give a sentence, or leave it out")
+        self._source, self._instruction = source, instruction
+
+    def __len__(self) -> int:
+        """As many problems as the source."""
+        return len(self._source)
+
+    def __getitem__(self, index: int, /) -> Problem:
+        """The source's problem with the instruction below its question."""
+        problem = self._source[index]
+        question = {**problem.messages[-1], "content": f"{problem.question}\n{self._instruction}"}
+        return replace(problem, messages=(*problem.messages[:-1], question))
 
 
 def _resolve(problems: str | ProblemSource, split: str, seed: int, options: dict[str, Any]) -> ProblemSource:

@@ -277,14 +277,6 @@ class TestOptions:
         assert [p.verifier for p in load_rows(tmp_path, self.ROWS)] == ["math", "choice", "math", "math"]
         assert {p.verifier for p in load_rows(tmp_path, self.ROWS, verifier="a.b:C")} == {"a.b:C"}
 
-    def test_instruction_stands_below_the_question_of_the_user(self, tmp_path: Path) -> None:
-        _, choice, chat = load_rows(tmp_path, ROWS, instruction="Put it in \\boxed{}.")
-        assert choice.question == "Which is blue?\nA. grass\nB. the sky, by day\nPut it in \\boxed{}."
-        assert [message["content"] for message in chat.messages] == [
-            "Be brief.",
-            "What is 6 times 3?\nPut it in \\boxed{}.",
-        ]
-
     @pytest.mark.parametrize(
         ("options", "fragments"),
         [
@@ -300,7 +292,6 @@ class TestOptions:
             ({"limit": True}, ["limit=True"]),
             ({"skip_invalid": "yes"}, ["skip_invalid='yes'", "True or False"]),
             ({"verifier": ""}, ["verifier=''"]),
-            ({"instruction": 3}, ["instruction=3"]),
             ({"subject": ["Algebra"]}, ["subject=['Algebra']", "did you mean 'subjects'?"]),
         ],
     )
@@ -548,8 +539,8 @@ class TestHub:
         with pytest.warns(
             UserWarning, match=rf"hub:{folder}\[train\]: left out 1 malformed row \(1 answer is no option\)"
         ):
-            train = HubProblems(str(folder), split="train", skip_invalid=True, instruction="Choose.")
-        assert [(p.id, p.answer, p.question) for p in train] == [("toy-train-0", "B", "q\nA. x\nB. y\nChoose.")]
+            train = HubProblems(str(folder), split="train", skip_invalid=True)
+        assert [(p.id, p.answer, p.question) for p in train] == [("toy-train-0", "B", "q\nA. x\nB. y")]
         assert train.skipped == {"answer is no option": 1}
         (test,) = HubProblems(str(folder), split="test")
         assert (test.id, test.answer, test.verifier) == ("toy-test-0", "A", "choice")

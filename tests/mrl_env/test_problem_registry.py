@@ -132,6 +132,15 @@ class TestFilesAndHub:
         with pytest.raises(ValueError, match=r"'hub:owner/name'"):
             load_problems("openai/gsm8k")
 
+    def test_instruction_stands_below_the_question_of_any_source(self, tmp_path: Path) -> None:
+        (tmp_path / "train.jsonl").write_text('{"problem": "What is 6 times 3?", "answer": "18"}')
+        source = load_problems(str(tmp_path / "train.jsonl"), instruction="Put it in a box.")
+        assert source[0].question == "What is 6 times 3?\nPut it in a box."
+        chat = Problem("p", ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2?"}), "4")
+        assert [m["content"] for m in load_problems([chat], instruction="Go.")[0].messages] == ["Be brief.", "2 + 2?\nGo."]
+        with pytest.raises(ValueError, match=r"instruction=''"):
+            load_problems([chat], instruction="")
+
     def test_the_hub(self, monkeypatch: pytest.MonkeyPatch) -> None:
         datasets = pytest.importorskip("datasets", reason="the extra 'data' is not installed")
         asked: list[Any] = []

@@ -611,11 +611,24 @@ class Parser:
         if name == "i" and name not in self.bound:
             return Const("i")
         called = self.token.kind == "(" and not self.token.spaced
-        if plain in _FUNCTION_LETTERS and called:
+        if called and (plain in _FUNCTION_LETTERS or self.is_defined_here()):
             arguments = self.brackets()
             items = arguments.items if isinstance(arguments, Group) else (arguments,)
             return Apply(name, items)
         return Sym(name)
+
+    def is_defined_here(self) -> bool:
+        """Whether a letter before the next bracket is the head of a definition such as `T(10) = 2` or `x(t) = …`."""
+        head = self.position - 1
+        while head >= 0 and self.tokens[head].kind in ("_", "'", "name", "{", "}", "number") and head > self.position - 6:
+            head -= 1
+        if head >= 0 and self.tokens[head].kind not in (",", ";", "text", "(", "="):
+            return False
+        index = self.position + 1
+        while index < len(self.tokens) and self.tokens[index].kind in ("name", "number", ","):
+            index += 1
+        ends = [self.tokens[place].kind if place < len(self.tokens) else "" for place in (index, index + 1)]
+        return ends[0] == ")" and (ends[1] in ("=", "<", ">") or (ends[1] in (",", ")") and self.tokens[0].kind == "("))
 
     def brackets(self) -> Node:
         """Round, square or set brackets and what is in them."""

@@ -57,16 +57,13 @@ def shown(value: Any) -> str:
     return shortener.repr(value)
 
 
-def parse_row(
-    cells: Mapping[str, Any], default_id: str, *, verifier: str | None = None, instruction: str | None = None
-) -> Problem:
+def parse_row(cells: Mapping[str, Any], default_id: str, *, verifier: str | None = None) -> Problem:
     r"""The problem that a row describes.
 
     Args:
         cells: column to value.
         default_id: the problem's id where the row has none.
         verifier: takes the place of the row's own.
-        instruction: a sentence for a line of its own below the question.
 
     Raises:
         RowError: naming the column, the value found and the remedy.
@@ -87,8 +84,6 @@ def parse_row(
         options, labels = _options(options_column, cells[options_column])
         answer = _letter(cells, answer, options, labels)
         messages = _append(messages, "\n".join(f"{string.ascii_uppercase[i]}. {o}" for i, o in enumerate(options)))
-    if instruction is not None:
-        messages = _append(messages, instruction)
     subject_column = _given(cells, SUBJECT_COLUMNS)
     understood = {"id", "level", "solution", question_column, options_column, subject_column}
     understood |= {*ANSWER_COLUMNS, *VERIFIER_ARGUMENTS}

@@ -29,7 +29,6 @@ class ReadOptions:
         levels: keep these levels only; None keeps all.
         limit: keep the first so many of what the filters leave, and read no further.
         verifier: verifies every problem, whatever the rows say.
-        instruction: a sentence for a line of its own below each question, such as "Put the final answer in \boxed{}.".
             None by default: the question is asked as the file has it.
 
     Raises:
@@ -41,7 +40,6 @@ class ReadOptions:
     levels: Collection[int] | None = None
     limit: int | None = None
     verifier: str | None = None
-    instruction: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.skip_invalid, bool):
@@ -50,10 +48,8 @@ class ReadOptions:
         _check_collection("levels", self.levels, int, "[1, 2]")
         if self.limit is not None and (type(self.limit) is not int or self.limit < 1):
             raise ValueError(f"limit={self.limit!r} is invalid; give a whole number of at least 1, or None for all")
-        for name in ("verifier", "instruction"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, str) and value.strip()):
-                raise ValueError(f"{name}={value!r} is invalid; give text, or None")
+        if self.verifier is not None and not (isinstance(self.verifier, str) and self.verifier.strip()):
+            raise ValueError(f"verifier={self.verifier!r} is invalid; give a verifier's name, or None")
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> ReadOptions:
@@ -107,9 +103,7 @@ class ParsedProblems(Sequence[Problem]):
             try:
                 if isinstance(cells, RowError):
                     raise cells
-                problem = parse_row(
-                    cells, f"{stem}-{index}", verifier=options.verifier, instruction=options.instruction
-                )
+                problem = parse_row(cells, f"{stem}-{index}", verifier=options.verifier)
                 if problem.id in places:
                     raise RowError(
                         "duplicate id",

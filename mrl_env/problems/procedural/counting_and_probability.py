@@ -504,8 +504,8 @@ def fixed_points(rng: Random) -> Draft:
 @template(SUBJECT, 5)
 def no_two_adjacent(rng: Random) -> Draft:
     """Choosing seats in a row or a circle, no two of them adjacent."""
-    n = rng.randint(8, 20)
-    k = rng.randint(3, (n - 1) // 2)
+    n = rng.randint(8, 30)
+    k = rng.randint(3, min(8, (n - 1) // 2))
     circle = rng.random() < 0.5
     if circle:
         good = math.comb(n - k - 1, k - 1) * n // k

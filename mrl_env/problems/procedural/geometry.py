@@ -246,7 +246,7 @@ def transformed_point(rng: Random) -> Draft:
 @template(SUBJECT, 3)
 def regular_polygon_area(rng: Random) -> Draft:
     """Area of an equilateral triangle or a regular hexagon."""
-    n = rng.randint(2, 40)
+    n = rng.randint(2, 80)
     shape, sides, share = rng.choice((("equilateral triangle", 3, Fraction(1, 4)), ("regular hexagon", 6, Fraction(3, 2))))
     kind = rng.randrange(3)
     if kind == 0:
@@ -280,28 +280,28 @@ def regular_polygon_area(rng: Random) -> Draft:
 def round_solid(rng: Random) -> Draft:
     """Volume or surface of cones, cylinders, spheres and hemispheres."""
     r, h = rng.randint(2, 20), rng.randint(2, 20)
-    what, factor, formula = rng.choice(
+    radius, both = f"$r = {r}$", f"$r = {r}$ and $h = {h}$"
+    what, factor, formula, values = rng.choice(
         (
-            (f"volume of a cone with base radius ${r}$ and height ${h}$", Fraction(r * r * h, 3), r"\frac{1}{3} \pi r^2 h"),
-            (f"volume of a cylinder with radius ${r}$ and height ${h}$", Fraction(r * r * h), r"\pi r^2 h"),
+            (f"volume of a cone with base radius ${r}$ and height ${h}$", Fraction(r * r * h, 3), r"\frac{1}{3} \pi r^2 h", both),
+            (f"volume of a cylinder with radius ${r}$ and height ${h}$", Fraction(r * r * h), r"\pi r^2 h", both),
             (
                 f"total surface area of a cylinder with radius ${r}$ and height ${h}$, both bases included",
                 Fraction(2 * r * (r + h)),
                 r"2 \pi r^2 + 2 \pi r h",
+                both,
             ),
-            (f"volume of a sphere with radius ${r}$", Fraction(4 * r**3, 3), r"\frac{4}{3} \pi r^3"),
-            (f"surface area of a sphere with diameter ${r}$", Fraction(r * r), r"4 \pi r^2"),
-            (f"volume of a solid hemisphere with radius ${r}$", Fraction(2 * r**3, 3), r"\frac{2}{3} \pi r^3"),
+            (f"volume of a sphere with radius ${r}$", Fraction(4 * r**3, 3), r"\frac{4}{3} \pi r^3", radius),
+            (f"surface area of a sphere with diameter ${2 * r}$", Fraction(4 * r * r), r"4 \pi r^2", radius),
+            (f"volume of a solid hemisphere with radius ${r}$", Fraction(2 * r**3, 3), r"\frac{2}{3} \pi r^3", radius),
             (
                 f"total surface area of a solid hemisphere with radius ${r}$, its flat face included",
                 Fraction(3 * r * r),
                 r"2 \pi r^2 + \pi r^2",
+                radius,
             ),
         )
     )
-    values = f"$r = {tex.number(Fraction(r, 2)) if 'diameter' in what else r}$"
-    if "h" in formula.replace(r"\pi", ""):
-        values += f" and $h = {h}$"
     return Draft(
         rng.choice((f"What is the {what}?{IN_PI}", f"Find the {what}.{IN_PI}")),
         tex.pi(factor),

@@ -187,10 +187,10 @@ def listing(items: Iterable[str]) -> str:
     return ", ".join(items)
 
 
-def matrix(rows: Sequence[Sequence[Number]]) -> str:
-    """A matrix in parentheses."""
+def matrix(rows: Sequence[Sequence[Number]], environment: str = "pmatrix") -> str:
+    """A matrix, in parentheses unless another environment (`vmatrix` for a determinant) is named."""
     body = " \\\\ ".join(" & ".join(number(entry) for entry in row) for row in rows)
-    return f"\\begin{{pmatrix}} {body} \\end{{pmatrix}}"
+    return f"\\begin{{{environment}}} {body} \\end{{{environment}}}"
 
 
 def column(entries: Sequence[Number]) -> str:

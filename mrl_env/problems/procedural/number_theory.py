@@ -19,14 +19,13 @@ def _factors(n: int) -> dict[int, int]:
     return dict(factorint(n))
 
 
-def _smooth(rng: Random, low: int, high: int, primes: tuple[int, ...] = (2, 3, 5, 7)) -> int:
-    """A number in [low, high] with at least two prime factors, all of them among `primes`."""
+def _composite(rng: Random, low: int, high: int, largest: int) -> tuple[int, dict[int, int]]:
+    """A number in [low, high] with at least two different prime factors, none above `largest`, and its factorization."""
     while True:
-        n = 1
-        while n < low:
-            n *= rng.choice(primes)
-        if n <= high and sum(n % p == 0 for p in primes) >= 2:
-            return n
+        n = rng.randint(low, high)
+        primes = _factors(n)
+        if len(primes) >= 2 and max(primes) <= largest:
+            return n, primes
 
 
 def _digits(n: int, base: int) -> list[int]:
@@ -161,11 +160,8 @@ def remainder(rng: Random) -> Draft:
 @template(SUBJECT, 2)
 def divisor_count(rng: Random) -> Draft:
     """Number of positive divisors, or of the even ones."""
-    n = _smooth(rng, 60, 9000, (2, 2, 3, 5, 7, 11))
-    while n % 2:
-        n = _smooth(rng, 60, 9000, (2, 2, 3, 5, 7, 11))
-    primes = _factors(n)
-    even = rng.random() < 0.4
+    n, primes = _composite(rng, 60, 3000, 13)
+    even = n % 2 == 0 and rng.random() < 0.5
     choices = [e if even and p == 2 else e + 1 for p, e in sorted(primes.items())]
     result = math.prod(choices)
     explain = "the exponent of $2$ must be at least $1$, and " if even else ""
@@ -293,8 +289,7 @@ def linear_congruence(rng: Random) -> Draft:
 @template(SUBJECT, 3)
 def divisor_sum(rng: Random) -> Draft:
     """Sum of the positive divisors."""
-    n = _smooth(rng, 30, 2000, (2, 3, 5, 7, 11, 13))
-    primes = _factors(n)
+    n, primes = _composite(rng, 30, 1200, 19)
     factors = [sum(p**k for k in range(e + 1)) for p, e in sorted(primes.items())]
     written = "".join(
         f"({' + '.join(str(p**k) for k in range(e + 1))})" for p, e in sorted(primes.items())
@@ -367,8 +362,8 @@ def decimal_digit(rng: Random) -> Draft:
 @template(SUBJECT, 3)
 def totient(rng: Random) -> Draft:
     """How many numbers up to n are relatively prime to it."""
-    n = _smooth(rng, 20, 1500, (2, 3, 5, 7, 11, 13))
-    primes = sorted(_factors(n))
+    n, factored = _composite(rng, 20, 1500, 31)
+    primes = sorted(factored)
     result = n
     for p in primes:
         result = result // p * (p - 1)
@@ -504,7 +499,7 @@ def factored_pairs(rng: Random) -> Draft:
     """Positive solutions of `xy + ax + by = c` by completing the product."""
     while True:
         a, b = rng.randint(1, 9), rng.randint(1, 9)
-        n = _smooth(rng, 12, 240, (2, 3, 5, 7))
+        n = rng.randint(12, 300)
         pairs = [(d - b, n // d - a) for d in range(b + 1, n + 1) if n % d == 0 and n // d > a]
         if 2 <= len(pairs) <= 5 and n > a * b:
             break
@@ -557,8 +552,10 @@ def multiplicative_order(rng: Random) -> Draft:
     from sympy import n_order
     from sympy import totient as euler
 
-    m = rng.randint(11, 140)
-    a = rng.choice([n for n in range(2, min(m, 40)) if math.gcd(n, m) == 1 and n * n % m != 1])
+    while True:
+        m, a = rng.randint(11, 140), rng.randint(2, 40)
+        if a < m and math.gcd(a, m) == 1 and a * a % m != 1:
+            break
     phi, order = int(euler(m)), int(n_order(a, m))
     smaller = [d for d in range(1, order) if order % d == 0]
     tried = ", ".join(rf"${a}^{{{d}}} \equiv {pow(a, d, m)}$" for d in smaller)

@@ -1,0 +1,64 @@
+# `make demo` and `make test` install everything that they need into .venv; nothing else is touched.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RUNS ?= runs/demo
+
+.PHONY: demo test check format lint types pool clean
+
+## Train the embedded pool with GRPO and then with SGT, and compare.
+demo: $(VENV)/.installed
+	$(BIN)/python -m algorithms.grpo --config configs/demo.yaml --output_dir $(RUNS)/grpo --overwrite_output_dir
+	$(BIN)/python -m algorithms.sgt --config configs/demo.yaml --output_dir $(RUNS)/sgt --overwrite_output_dir
+	$(BIN)/python -m benchmarks.report $(RUNS)/grpo $(RUNS)/sgt
+	@echo
+	@echo "Everything is in $(RUNS). To see the curves side by side:"
+	@echo "    $(BIN)/tensorboard --logdir $(RUNS)"
+	@echo "and open the address that it prints."
+
+## Run all tests.
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+## What continuous integration and pre-commit check.
+check: lint types test
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+## Rebuild the embedded pool from its seed (about 15 minutes).
+pool: $(VENV)/.installed
+	$(BIN)/python -m algorithms.pools.build
+
+clean:
+	rm -rf $(VENV) runs build *.egg-info
+
+# Debian and Ubuntu leave venv out of their Python; where it is missing, it is installed if we may.
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { \
+		rm -rf $(VENV); \
+		echo "Python's venv module is missing; installing it"; \
+		SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+		{ $$SUDO apt-get update -q && $$SUDO apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); } || \
+		{ rm -rf $(VENV); echo "install Python's venv module (Debian, Ubuntu: apt install python3-venv) and run make again"; exit 1; }; }
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@

@@ -1,0 +1,193 @@
+"""The command line of `python -m algorithms.<name>`: flat flags, a config file with the same keys, and a dry run.
+
+Values come from the defaults, then from `--config file.yaml`, then from the flags; the last one wins.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import Any, TypeVar, get_origin
+
+import tyro
+import yaml
+from transformers.utils import logging as transformers_logging
+
+from algorithms.algorithm import Algorithm, algorithm_class
+from algorithms.config import (
+    ExchangeOptions,
+    LearningOptions,
+    PlacementOptions,
+    PolicyOptions,
+    ProblemOptions,
+    RunOptions,
+    SamplingOptions,
+    TrainingConfig,
+    read_yaml,
+)
+from algorithms.devices import make_plan
+from algorithms.learner import NonFiniteError
+from algorithms.policy import load_renderer, load_tokenizer
+from algorithms.trainer import Trainer, make_env, planned_steps
+from mrl_env.exchange import MemoryExchange
+
+S = TypeVar("S")
+
+SECTIONS: dict[str, type[Any]] = {
+    "policy": PolicyOptions,
+    "problem": ProblemOptions,
+    "exchange": ExchangeOptions,
+    "sampling": SamplingOptions,
+    "learning": LearningOptions,
+    "run": RunOptions,
+    "placement": PlacementOptions,
+}
+"""The groups of `--help`."""
+
+
+@dataclass(frozen=True)
+class CommandOptions:
+    """What the command does."""
+
+    config: str | None = None
+    """YAML file with the keys below; flags win over it."""
+    dry_run: bool = False
+    """Print the resolved configuration, the plan and one prompt per policy, and train nothing."""
+
+
+def main(algorithm: str, arguments: Sequence[str] | None = None) -> None:
+    """Run an algorithm from the command line.
+
+    Args:
+        algorithm: its name, or the dotted path of one's own; every policy's unless the configuration says otherwise.
+        arguments: the command line; by default that of the process.
+
+    Exits with 2 and one message on a mistake of the user's, with 130 after an interruption, with 1 if training broke off.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s")
+    transformers_logging.disable_progress_bar()
+    try:
+        command, config = parse(algorithm, arguments)
+        if command.dry_run:
+            print(dry_run(config))
+            return
+        trainer = Trainer(config)
+    except ValueError as error:
+        sys.exit(_failure(error, 2))
+    try:
+        trainer.train()
+    except KeyboardInterrupt as interruption:
+        sys.exit(_failure(interruption, 130))
+    except (NonFiniteError, OSError) as error:
+        sys.exit(_failure(error, 1))
+    print(f"\n{trainer.report()}")
+    print(f"metrics, completions, exchange, checkpoints: {trainer.output_dir}")
+    print(f"curves: tensorboard --logdir {trainer.output_dir}")
+
+
+def parse(algorithm: str, arguments: Sequence[str]) -> tuple[CommandOptions, TrainingConfig]:
+    """The options of the command and the resolved configuration.
+
+    Raises:
+        ValueError: on an invalid value or an unknown key of the config file.
+        SystemExit: on an unknown flag, or after `--help`.
+    """
+    file = _config_file(arguments)
+    values = {"algorithm": algorithm, **(read_yaml(file) if file is not None else {})}
+    base = TrainingConfig.from_dict(values)
+    option_class = algorithm_class(algorithm)
+    known = {f.name for f in fields(option_class)}
+    options = option_class(**{key: value for key, value in base.algorithm_options.items() if key in known})
+    # One nested struct per section gives the groups of --help; without prefixes the flags are flat.
+    layout: list[tuple[str, Any, Any]] = [("command", CommandOptions, field(default_factory=CommandOptions))]
+    layout += [(algorithm, option_class, _default(options))]
+    layout += [(name, cls, _default(_section(cls, base))) for name, cls in SECTIONS.items()]
+    module = sys.modules[option_class.__module__]
+    parsed = tyro.cli(
+        make_dataclass("Run", layout),
+        prog=f"python -m {option_class.__module__}",
+        description=(module.__doc__ or "").strip(),
+        args=list(arguments),
+        config=(tyro.conf.OmitArgPrefixes,),
+        registry=_registry(),
+        use_underscores=True,
+    )
+    chosen: Algorithm = getattr(parsed, algorithm)
+    changed = {f.name: getattr(chosen, f.name) for f in fields(chosen) if getattr(chosen, f.name) != f.default}
+    values = {f.name: getattr(getattr(parsed, name), f.name) for name, cls in SECTIONS.items() for f in fields(cls)}
+    values["algorithm_options"] = {**values["algorithm_options"], **changed}
+    command: CommandOptions = parsed.command
+    return command, TrainingConfig(**values)
+
+
+def dry_run(config: TrainingConfig) -> str:
+    """What a run would do: the resolved configuration, the plan, and one rendered prompt per policy.
+
+    Raises:
+        ValueError: if the run could not begin.
+    """
+    plan = make_plan(config)
+    names = [policy.name for policy in config.policies()]
+    env = make_env(config, dict(zip(names, config.algorithms(), strict=True)), MemoryExchange(names))
+    observations, _ = env.reset()
+    prompts = []
+    for policy in config.policies():
+        renderer = load_renderer(policy, load_tokenizer(policy))
+        prompts.append(f"--- a prompt of {policy.name}\n{renderer.text(observations[policy.name]['prompts'][0])}")
+    steps = planned_steps(config, env)
+    seconds = plan.seconds_per_step()
+    time = f"{steps} steps, very roughly {seconds:.1f} s each without evaluation: {steps * seconds / 60:.0f} min"
+    return "\n\n".join([config.to_yaml(), str(plan), time, *prompts])
+
+
+def _config_file(arguments: Sequence[str]) -> str | None:
+    """The value of --config, which must be known before the other flags get their defaults."""
+    for i, argument in enumerate(arguments):
+        if argument.startswith("--config="):
+            return argument.partition("=")[2]
+        if argument == "--config" and i + 1 < len(arguments):
+            return arguments[i + 1]
+    return None
+
+
+def _section(cls: type[S], config: TrainingConfig) -> S:
+    return cls(**{f.name: getattr(config, f.name) for f in fields(cls)})  # type: ignore[arg-type]
+
+
+def _default(value: Any) -> Any:
+    return field(default_factory=lambda: value)
+
+
+def _registry() -> tyro.constructors.ConstructorRegistry:
+    """Mappings are given as JSON or YAML in one argument: `--problem_options '{"levels": [1, 2]}'`."""
+    registry = tyro.constructors.ConstructorRegistry()
+
+    @registry.primitive_rule
+    def _mapping(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+        if get_origin(info.type) is not Mapping:
+            return None
+        return tyro.constructors.PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="JSON",
+            instance_from_str=lambda texts: _mapping_from(texts[0]),
+            is_instance=lambda value: isinstance(value, Mapping),
+            str_from_instance=lambda value: [json.dumps(value)],
+        )
+
+    return registry
+
+
+def _mapping_from(text: str) -> dict[str, Any]:
+    value = yaml.safe_load(text)
+    if not isinstance(value, dict):
+        raise ValueError(f"{text!r} is no mapping; write JSON such as '{{\"levels\": [1, 2]}}'")
+    return value
+
+
+def _failure(error: BaseException, code: int) -> int:
+    print(f"{'error: ' if code != 130 else ''}{error}", file=sys.stderr)
+    return code

@@ -1,0 +1,79 @@
+"""Finished runs side by side: `python -m benchmarks.report runs/demo/grpo runs/demo/sgt`.
+
+For each policy the held-out reward before training and after each run, in all and by subject, and the share of problems
+on which it was rescued by a peer.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from algorithms.tracking import POOL, read_jsonl, table
+
+Line = dict[str, float]
+
+
+def evaluations(run: Path) -> dict[str, list[Line]]:
+    """For each policy, and the pool, its evaluations from first to last, keys without the prefix `eval/`.
+
+    Raises:
+        ValueError: if the folder holds no evaluated run.
+    """
+    path = run / "metrics.jsonl"
+    if not path.is_file():
+        raise ValueError(f"{run} has no metrics.jsonl; give the output_dir of a run")
+    found: dict[str, list[Line]] = {}
+    for line in read_jsonl(path):
+        values = {key.removeprefix("eval/"): value for key, value in line.items() if key.startswith("eval/")}
+        if values:
+            found.setdefault(line["policy"], []).append(values)
+    if not found:
+        raise ValueError(f"{run} was never evaluated; set eval_steps")
+    return found
+
+
+def rescue_rates(run: Path) -> dict[str, float]:
+    """For each policy the mean share of rescued problems over the run's steps."""
+    rates: dict[str, list[float]] = {}
+    for line in read_jsonl(run / "metrics.jsonl"):
+        if "train/exchange/rescue_rate" in line and line["policy"] != POOL:
+            rates.setdefault(line["policy"], []).append(line["train/exchange/rescue_rate"])
+    return {policy: sum(values) / len(values) for policy, values in rates.items()}
+
+
+def report(runs: Sequence[Path]) -> str:
+    """A table per policy and one for the pool.
+
+    Raises:
+        ValueError: if there is no run, or one has no evaluations.
+    """
+    if not runs:
+        raise ValueError("no runs given; usage: python -m benchmarks.report RUN [RUN ...]")
+    evaluated = {run.name: evaluations(run) for run in runs}
+    rescued = {run.name: rescue_rates(run) for run in runs}
+    tables = []
+    for policy in next(iter(evaluated.values())):
+        with_policy = {name: found[policy] for name, found in evaluated.items() if policy in found}
+        first = next(iter(with_policy.values()))[0]
+        rows = [
+            (key.removeprefix("subject/"), f"{value:.3f}", *(f"{found[-1].get(key, float('nan')):.3f}" for found in with_policy.values()))
+            for key, value in first.items()
+        ]  # fmt: skip
+        if policy != POOL:
+            rows.append(("rescued problems", "", *(f"{rescued[name].get(policy, 0):.1%}" for name in with_policy)))
+        tables.append(table((policy, "before", *with_policy), rows))
+    return "\n\n".join(tables)
+
+
+def main() -> None:
+    """The command line."""
+    try:
+        print(report([Path(argument) for argument in sys.argv[1:]]))
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Workers: deadlines from outside, crashes, recycling, and every kind of caller."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from verifiers.isolation import DeadlineError, Pool, WorkerError
+
+ROOT = Path(__file__).resolve().parents[2]
+ECHO = "verifiers.lookup:did_you_mean"
+
+
+@pytest.fixture
+def pool():
+    pool = Pool(size=2)
+    yield pool
+    pool.close()
+
+
+def test_a_call_returns_its_value(pool: Pool) -> None:
+    assert pool.call(ECHO, ["mth", ["math", "choice"]], 20) == "; did you mean 'math'?"
+
+
+def test_an_exception_comes_back_as_text(pool: Pool) -> None:
+    with pytest.raises(WorkerError, match="ValueError"):
+        pool.call("verifiers.lookup:import_dotted", ["nonsense"], 20)
+
+
+def test_functions_outside_the_package_are_refused(pool: Pool) -> None:
+    with pytest.raises(WorkerError, match="outside"):
+        pool.call("os:getpid", [], 20)
+
+
+def test_the_deadline_kills_and_the_next_call_works(pool: Pool) -> None:
+    start = time.monotonic()
+    with pytest.raises(DeadlineError):
+        # thousands of close matches between strings of two letters take difflib far longer than the deadline
+        pool.call(ECHO, ["ab" * 99, ["ba" * 95 + str(number) for number in range(3000)]], 0.5)
+    assert time.monotonic() - start < 10
+    assert pool.call(ECHO, ["mth", ["math"]], 20) == "; did you mean 'math'?"
+
+
+def test_workers_are_replaced_after_enough_calls() -> None:
+    pool = Pool(size=1, calls_per_worker=2)
+    for _ in range(5):
+        assert pool.call(ECHO, ["mth", ["math"]], 20)
+    pool.close()
+
+
+def test_threads_and_asyncio(pool: Pool) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: pool.call(ECHO, ["mth", ["math"]], 20), range(32)))
+    assert found == ["; did you mean 'math'?"] * 32
+
+    async def many() -> list[str]:
+        return await asyncio.gather(*(asyncio.to_thread(pool.call, ECHO, ["mth", ["math"]], 20) for _ in range(8)))
+
+    assert asyncio.run(many()) == ["; did you mean 'math'?"] * 8
+
+
+SCRIPT = r"""
+    import multiprocessing, os
+    import verifiers
+    CASE = (r"\boxed{2\sin x\cos x}", r"\sin 2x")
+    def check(*_):
+        return verifiers.get("math").verify(*CASE).reason
+    print(check())
+    child = os.fork()
+    if child == 0:
+        print(check(), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    print(check())
+"""
+
+
+def test_forked_process_and_unguarded_main(tmp_path: Path) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, env=environment, timeout=120, check=True
+    )
+    assert done.stdout.split() == ["right"] * 3
