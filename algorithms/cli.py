@@ -104,7 +104,7 @@ def parse(algorithm: str, arguments: Sequence[str]) -> tuple[CommandOptions, Tra
     options = option_class(**{key: value for key, value in base.algorithm_options.items() if key in known})
     # One nested struct per section gives the groups of --help; without prefixes the flags are flat.
     layout: list[tuple[str, Any, Any]] = [("command", CommandOptions, field(default_factory=CommandOptions))]
-    layout += [(algorithm, option_class, _default(options))]
+    layout += [(option_class.__name__, option_class, _default(options))]
     layout += [(name, cls, _default(_section(cls, base))) for name, cls in SECTIONS.items()]
     module = sys.modules[option_class.__module__]
     parsed = tyro.cli(
@@ -116,8 +116,8 @@ def parse(algorithm: str, arguments: Sequence[str]) -> tuple[CommandOptions, Tra
         registry=_registry(),
         use_underscores=True,
     )
-    chosen: Algorithm = getattr(parsed, algorithm)
-    changed = {f.name: getattr(chosen, f.name) for f in fields(chosen) if getattr(chosen, f.name) != f.default}
+    chosen: Algorithm = getattr(parsed, option_class.__name__)
+    changed = {key: getattr(chosen, key) for key in known if getattr(chosen, key) != getattr(options, key)}
     values = {f.name: getattr(getattr(parsed, name), f.name) for name, cls in SECTIONS.items() for f in fields(cls)}
     values["algorithm_options"] = {**values["algorithm_options"], **changed}
     command: CommandOptions = parsed.command

@@ -67,6 +67,8 @@ class Learner:
 
     Attributes:
         version: optimizer updates applied so far.
+        due: optimizer updates due so far: the applied ones, the skipped ones, and those that nothing moved. The schedule
+            goes by them, so that runs of different algorithms have the same learning rate in the same step.
         skipped: updates skipped so far because loss or gradient was not finite.
     """
 
@@ -76,6 +78,7 @@ class Learner:
         self.optimizer = optimizer
         self.config = config
         self.version = 0
+        self.due = 0
         self.skipped = 0
         self._skipped_in_a_row = 0
         self._reference = copy.deepcopy(model).eval().requires_grad_(False) if config.loss.beta else None
@@ -106,10 +109,11 @@ class Learner:
                 meter.count("rows_skipped", len(rows) - len(trained))
                 if trained:
                     self._optimize(trained, old, divisors, meter, fresh=self.version == version)
+                self.due += 1
         return {**meter.result(), "policy_version": float(self.version), "skipped_updates": float(self.skipped)}
 
-    def logprobs(self, rows: Sequence[tuple[np.ndarray, int]]) -> list[np.ndarray]:
-        """Log-probs of completions under the present weights, at the learner's temperature.
+    def logprobs(self, rows: Sequence[tuple[Sequence[int] | np.ndarray, int]]) -> list[np.ndarray]:
+        """Log-probs of completions under the present weights, at the learner's temperature, without dropout.
 
         Args:
             rows: for each row its token ids (T,) and the index of its first completion token.
@@ -118,6 +122,7 @@ class Learner:
             For each row (T - start,) float32, nats.
         """
         results: list[np.ndarray] = []
+        self.model.eval()
         with torch.inference_mode():
             for i in range(0, len(rows), self.config.micro_batch_size):
                 part = rows[i : i + self.config.micro_batch_size]
@@ -131,12 +136,17 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the model's weights."""
-        return {"optimizer": self.optimizer.state_dict(), "version": self.version, "skipped": self.skipped}
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "version": self.version,
+            "due": self.due,
+            "skipped": self.skipped,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
         self.optimizer.load_state_dict(state["optimizer"])
-        self.version, self.skipped = state["version"], state["skipped"]
+        self.version, self.due, self.skipped = state["version"], state["due"], state["skipped"]
 
     def _moves(self, row: Sample) -> bool:
         """Whether a row needs a forward pass: it has a gradient, or a KL term."""
@@ -173,16 +183,17 @@ class Learner:
                     reference = self._forward(self._reference, batch)
             terms = batch_loss(self._forward(self.model, batch), reference, batch, self.config.loss, divide_by)
             terms.total.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.accumulate()
             total += float(terms.total.detach())
             meter.observe(batch, terms, self.config.loss, fresh=fresh)
-        grad_norm = float(torch.nn.utils.clip_grad_norm_(self.optimizer.parameters, self.config.max_grad_norm))
+        grad_norm = float(torch.nn.utils.clip_grad_norm_(self.optimizer.masters, self.config.max_grad_norm))
         if not (math.isfinite(total) and math.isfinite(grad_norm)):
             self._skip()
             return
         learning_rate = scheduled_learning_rate(
             self.config.learning_rate,
             self.config.lr_scheduler_type,
-            self.version,
+            self.due,
             self.config.total_updates,
             self.config.warmup_steps,
         )

@@ -19,6 +19,9 @@ from algorithms.samples import Batch, Sample
 
 LossType = Literal["grpo", "bnpo", "dr_grpo", "dapo", "gspo"]
 
+_MAX_LOG_RATIO = 80.0
+"""Where a ratio is clipped from above, it is cut at e^80 before: the gradient of an infinite one is 0 * inf = NaN."""
+
 
 @dataclass(frozen=True)
 class LossConfig:
@@ -120,7 +123,9 @@ def surrogate_loss(log_ratio: torch.Tensor, advantages: torch.Tensor, config: Lo
     Returns:
         (B, T).
     """
-    ratio = log_ratio.exp()
+    # Without `delta`, nothing bounds the ratio of a negative advantage: it may become infinite, and the update is skipped.
+    bounded = advantages >= 0 if config.delta is None else torch.ones_like(advantages, dtype=torch.bool)
+    ratio = torch.where(bounded, log_ratio.clamp(max=_MAX_LOG_RATIO), log_ratio).exp()
     clipped = ratio.clamp(1 - config.epsilon, 1 + config.epsilon_high)
     if config.delta is not None:
         ratio = ratio.clamp(max=config.delta)
@@ -158,7 +163,7 @@ class LossTerms:
 
     Attributes:
         surrogate, kl, nll: scalar tensors; `total` is their sum with `beta` applied.
-        ratio: (B, T) detached pi / pi_old.
+        log_ratio: (B, T) detached log(pi / pi_old), nats; see `log_ratios`.
         kl_per_token: (B, T) detached, or None without a reference.
     """
 
@@ -166,7 +171,7 @@ class LossTerms:
     kl: torch.Tensor
     nll: torch.Tensor
     total: torch.Tensor
-    ratio: torch.Tensor
+    log_ratio: torch.Tensor
     kl_per_token: torch.Tensor | None
 
 
@@ -185,20 +190,23 @@ def batch_loss(
         batch: the rows.
         divide_by: the denominators of the whole minibatch.
     """
-    ratio = log_ratios(logprobs, batch.old_logprobs, batch.loss_mask, config.loss_type)
+    log_ratio = log_ratios(logprobs, batch.old_logprobs, batch.loss_mask, config.loss_type)
     shares = token_shares(batch.loss_mask, config, divide_by)
-    surrogate = (surrogate_loss(ratio, batch.advantages, config) * shares).sum()
+    surrogate = (surrogate_loss(log_ratio, batch.advantages, config) * shares).sum()
     nll = -(torch.where(batch.nll_weights != 0, logprobs, 0.0) * batch.nll_weights).sum() / divide_by.prompts
     kl_per_token = None
     kl = logprobs.new_zeros(())
     if ref_logprobs is not None:
-        kl_per_token = torch.where(batch.loss_mask, k3_kl(logprobs, ref_logprobs), 0.0)
+        # Masked before the exponential: one that overflows outside the mask would still spoil the gradient.
+        kl_per_token = k3_kl(
+            torch.where(batch.loss_mask, logprobs, 0.0), torch.where(batch.loss_mask, ref_logprobs, 0.0)
+        )
         kl = (kl_per_token * shares).sum()
     return LossTerms(
         surrogate=surrogate,
         kl=kl,
         nll=nll,
         total=surrogate + config.beta * kl + nll,
-        ratio=ratio.detach().exp(),
+        log_ratio=log_ratio.detach(),
         kl_per_token=None if kl_per_token is None else kl_per_token.detach(),
     )

@@ -33,7 +33,7 @@ class UpdateMeter:
 
     @torch.no_grad()
     def observe(self, batch: Batch, terms: LossTerms, config: LossConfig, *, fresh: bool) -> None:
-        """Token statistics of one micro-batch.
+        """Token statistics of one micro-batch: over the rows that are trained, not over those that were left out.
 
         Args:
             batch: (B, T) rows.
@@ -42,7 +42,7 @@ class UpdateMeter:
             fresh: whether the weights are still those that sampled, so that own rows' ratios show the difference between
                 sampling and training.
         """
-        mask, ratio = batch.loss_mask, terms.ratio
+        mask, ratio = batch.loss_mask, terms.log_ratio.exp()
         tokens = float(mask.sum())
         if tokens == 0:
             return
@@ -55,7 +55,7 @@ class UpdateMeter:
             self.mean("kl", float(terms.kl_per_token.sum()) / tokens, tokens)
         own = mask & batch.own.unsqueeze(-1)
         if fresh and own.any():
-            difference = ratio[own].log().abs()
+            difference = terms.log_ratio[own].abs()
             self.mean("sampling/logp_difference_mean", float(difference.mean()), float(own.sum()))
         peers = mask & ~own
         if peers.any():

@@ -14,8 +14,9 @@ ScheduleType = Literal["constant", "linear", "cosine"]
 class MasterOptimizer:
     """An optimizer that keeps float32 copies of parameters of a lower precision.
 
-    Updates of RL are far below bfloat16's resolution; applied to the weights themselves most would round away. The optimizer
-    works on float32 masters, and the model gets their rounded values. For float32 models masters are the parameters.
+    Updates of RL are far below bfloat16's resolution; applied to the weights themselves most would round away. The
+    optimizer works on float32 masters, and the model gets their rounded values. The masters also hold the gradient, so that
+    a sum over many micro-batches does not round away either. For float32 models masters are the parameters.
 
     Args:
         parameters: the model's trainable parameters.
@@ -28,17 +29,22 @@ class MasterOptimizer:
     ) -> None:
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self.masters = [
-            p if p.dtype == torch.float32 else torch.nn.Parameter(p.detach().to(torch.float32)) for p in self.parameters
+            p if p.dtype.itemsize >= torch.float32.itemsize else torch.nn.Parameter(p.detach().to(torch.float32)) for p in self.parameters
         ]
         self.optimizer = optimizer_class(self.masters, **kwargs)
 
+    def accumulate(self) -> None:
+        """Move the parameters' gradients to the masters, adding to what is there; call it after every backward pass."""
+        for parameter, master in zip(self.parameters, self.masters, strict=True):
+            if master is not parameter and parameter.grad is not None:
+                gradient = parameter.grad.to(torch.float32)
+                master.grad = gradient if master.grad is None else master.grad.add_(gradient)
+                parameter.grad = None
+
     def step(self, learning_rate: float) -> None:
-        """Apply the parameters' gradients and clear them."""
+        """Apply the masters' gradients and clear them."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        for parameter, master in zip(self.parameters, self.masters, strict=True):
-            if master is not parameter:
-                master.grad = None if parameter.grad is None else parameter.grad.to(torch.float32)
         self.optimizer.step()
         with torch.no_grad():
             for parameter, master in zip(self.parameters, self.masters, strict=True):
@@ -60,12 +66,12 @@ class MasterOptimizer:
         return {"optimizer": self.optimizer.state_dict(), "masters": masters}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave; the model's parameters are restored by its own checkpoint."""
+        """Restore what `state_dict` gave; the model's parameters are restored before, by its own checkpoint."""
         self.optimizer.load_state_dict(state["optimizer"])
         with torch.no_grad():
-            for master, saved in zip(self.masters, state["masters"], strict=True):
-                if saved is not None:
-                    master.copy_(saved)
+            for parameter, master, saved in zip(self.parameters, self.masters, state["masters"], strict=True):
+                # What was saved without masters, by a float32 run, is in the parameters.
+                master.copy_(parameter if saved is None else saved)
 
 
 def scheduled_learning_rate(

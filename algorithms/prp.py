@@ -50,7 +50,9 @@ class PRP(Algorithm):
     def rows(self, group: Group, peers: Sequence[Experience], retokenize: Retokenizer) -> list[Sample]:
         """G own rows, and one for each peer record that is judged and survives retokenization."""
         traced = self.prp_denominator == "trace"
-        judged = [(peer, retokenize(peer)) for peer in peers if peer.score is not None]
+        # By name: which rows are drawn must not depend on the order in which the peers are listed.
+        ordered = sorted((peer for peer in peers if peer.score is not None), key=lambda peer: peer.id)
+        judged = [(peer, retokenize(peer)) for peer in ordered]
         pool = [
             (peer, row) for peer, row in judged if row is not None and not (traced and row.logprobs is None)
         ]

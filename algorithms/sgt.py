@@ -50,7 +50,10 @@ class SGT(Algorithm):
         rows = own_samples(group, group_advantages(group.rewards, scale=self.scale_rewards))
         if group.solved or self.sgt_weight == 0:
             return rows
-        successes = [peer for peer in peers if peer.success and peer.finish_reason != "length"]
+        # By name: which success is drawn must not depend on the order in which the peers are listed.
+        successes = sorted(
+            (peer for peer in peers if peer.success and peer.finish_reason != "length"), key=lambda peer: peer.id
+        )
         candidates = [(peer, row) for peer in successes if (row := retokenize(peer)) is not None]
         if candidates:
             peer, success = candidates[self._select(group, [row for _, row in candidates])]

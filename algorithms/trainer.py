@@ -224,7 +224,7 @@ class Trainer:
         policy = next(p for p in config.policies() if p.name == name)
         model = self.policies[name].model
         if config.gradient_checkpointing:
-            model.gradient_checkpointing_enable()
+            model.activation_checkpointing_enable()
         rows = policy.per_device_train_batch_size * config.gradient_accumulation_steps
         problems = rows // config.num_generations
         optimizer = MasterOptimizer(

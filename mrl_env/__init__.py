@@ -1,6 +1,7 @@
 """Mutual RL as an environment: problems, several language-model agents, and the exchange between them.
 
-Importing this package registers its environments with PettingZoo and Gymnasium; it imports neither torch nor Transformers.
+Importing this package registers its environments with PettingZoo and Gymnasium, and imports neither torch nor
+Transformers.
 """
 
 from mrl_env.env import MutualEnv, SoloEnv

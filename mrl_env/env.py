@@ -1,22 +1,22 @@
-"""Problems as a PettingZoo parallel environment: every language-model policy is an agent, an episode is one problem batch.
+"""Problems as a PettingZoo parallel environment: every language-model policy is an agent, an episode one problem batch.
 
 `reset` shows all agents the same prompts. `step` takes each agent's completions, verifies them, publishes them to the
-Shared Experience Exchange, and ends the episode; the last observation shows each agent its peers' records, on the channels
-that it subscribes to.
+Shared Experience Exchange, and ends the episode; the last observation shows each agent its peers' records, on the
+channels that it subscribes to.
 """
 
 from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from pettingzoo import AECEnv, ParallelEnv
-from pettingzoo.utils import parallel_to_aec
+from pettingzoo import ParallelEnv
 
 from mrl_env.exchange import (
     Channel,
@@ -31,13 +31,13 @@ from mrl_env.problems import load_problems
 from mrl_env.seeding import derive_rng
 from mrl_env.spaces import action_space, observation_space
 from mrl_env.types import Action, Completion, Experience, Problem, ProblemSource
-from verifiers import Verdict, Verifier, check_answer, verify_batch
+from verifiers import Verdict, Verifier, check_answer, get, verify_batch
 
 Observation = dict[str, Any]
 
 
 class MutualEnv(ParallelEnv[str, Observation, Action]):
-    """N policies answer the same problems and see what the others made of them.
+    r"""N policies answer the same problems and see what the others made of them.
 
     Args:
         agents: how many policies (named `policy_0`, `policy_1`, ...), or their names.
@@ -58,9 +58,10 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
         ValueError: on an invalid argument, naming it, its value and the remedy.
 
     Spaces: an observation is a dict with `prompts` (per problem a tuple of chat messages) and one entry per subscribed
-    channel (per problem a tuple of the peers' records; empty before the step). An action is, per problem, G completions:
-    strings, or `Completion` records, which carry log-probs for those who want the `traces` channel. The reward is the mean
-    score of an agent's judged completions. `infos` hold `problems`, and after the step `verdicts` (P tuples of G).
+    channel (per problem a tuple of the peers' records; empty before the step). An action is, per problem, G
+    completions: strings, or `Completion` records, which carry log-probs for those who want the `traces` channel. The
+    reward is the mean score of an agent's judged completions, 0 if none is judged. `infos` hold `problems`, and after
+    the step `verdicts` (P tuples of G).
 
     Example:
         >>> env = MutualEnv(agents=2, problems="arithmetic", problems_per_episode=1, generations=2)
@@ -92,12 +93,16 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
         problem_options: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        _require_positive("problems_per_episode", problems_per_episode)
-        _require_positive("generations", generations)
+        _require_integer("problems_per_episode", problems_per_episode, 1)
+        _require_integer("generations", generations, 1)
+        _require_integer("seed", seed)
+        _require_verifier(verifier)
         if render_mode not in (None, "ansi"):
             raise ValueError(f"render_mode={render_mode!r} is unknown; use 'ansi' or None")
+        if exchange is not None and not isinstance(exchange, Exchange):
+            raise ValueError(f"exchange={exchange!r} lacks publish, view or clear; give an Exchange, or None")
         if exchange is not None and topology != "all":
-            raise ValueError("exchange and topology were both given; build the exchange with the topology that you want")
+            raise ValueError(f"topology={topology!r} was given beside an exchange, which has its own; leave it out")
         self.possible_agents = agent_names(agents)
         self.agents: list[str] = []
         self.render_mode = render_mode
@@ -115,9 +120,7 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
         self.observation_spaces = {
             agent: observation_space(problems_per_episode, self.channels[agent]) for agent in self.possible_agents
         }
-        self.action_spaces = {
-            agent: action_space(problems_per_episode, generations) for agent in self.possible_agents
-        }
+        self.action_spaces = {agent: action_space(problems_per_episode, generations) for agent in self.possible_agents}
         self._seed = seed
         self._next_episode = 0
         self._problems: tuple[Problem, ...] = ()
@@ -127,7 +130,7 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
         """The observation space of an agent; the same object on every call."""
         return self.observation_spaces[agent]
 
-    def action_space(self, agent: str) -> spaces.Tuple:
+    def action_space(self, agent: str) -> spaces.Tuple[Any]:
         """The action space of an agent; the same object on every call."""
         return self.action_spaces[agent]
 
@@ -142,20 +145,15 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
 
         Raises:
             BadGoldError: if a problem's answer cannot be verified against.
-            ValueError: if the episode is negative.
+            ValueError: if seed or episode is no such number, or the source gives something else than distinct problems.
         """
         if seed is not None:
+            _require_integer("seed", seed)
             self._seed, self._next_episode = seed, 0
         episode = (options or {}).get("episode", self._next_episode)
-        if not isinstance(episode, int) or episode < 0:
-            raise ValueError(f"options['episode']={episode!r} is invalid; give an integer of at least 0")
+        _require_integer("options['episode']", episode, 0)
         self._next_episode = episode + 1
-        self._problems = tuple(
-            self.source[i]
-            for i in episode_indices(len(self.source), self.problems_per_episode, self._seed, episode)
-        )
-        for problem in self._problems:
-            check_answer(self._verifier_of(problem), problem.answer, **problem.metadata)
+        self._problems = self._draw(episode)
         self.agents = list(self.possible_agents)
         self._played = {}
         self.exchange.clear()
@@ -188,9 +186,7 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
             agent: self._experiences(agent, completions[agent], verdicts)
             for agent, verdicts in self._verify(completions).items()
         }
-        for played in self._played.values():
-            for records in played:
-                self.exchange.publish(records)
+        self.exchange.publish(record for played in self._played.values() for records in played for record in records)
         players, self.agents = self.agents, []
         return (
             {agent: self._observe(agent) for agent in players},
@@ -203,22 +199,40 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
     def render(self) -> str:
         """A transcript of the episode: each problem, each agent's completions, and the verdicts on them.
 
-        Control characters in model output are shown escaped, so that a transcript cannot drive a terminal.
+        Control characters are shown escaped, whoever wrote them, so that a transcript cannot drive a terminal.
         """
         lines: list[str] = []
         for p, problem in enumerate(self._problems):
-            about = ", ".join(f"{key} {problem.metadata[key]}" for key in ("subject", "level") if key in problem.metadata)
-            lines += [f"[{problem.id}]{f' ({about})' if about else ''} {printable(problem.question)}"]
-            lines += [f"  answer: {printable(problem.answer)}"]
+            about = ", ".join(
+                f"{key} {problem.metadata[key]}" for key in ("subject", "level") if key in problem.metadata
+            )
+            lines += [
+                f"[{problem.id}]{f' ({about})' if about else ''} {problem.question}",
+                f"  answer: {problem.answer}",
+            ]
             for agent, played in self._played.items():
                 for record in played[p]:
-                    assert record.verdict is not None and record.text is not None
-                    score = "-" if record.verdict.score is None else f"{record.verdict.score:g}"
-                    lines += [f"  {agent} #{record.index} [{score} {record.verdict.reason}] {printable(record.text)}"]
-        return "\n".join(lines) + "\n"
+                    assert record.verdict is not None
+                    score = "-" if record.score is None else f"{record.score:g}"
+                    lines += [f"  {agent} #{record.index} [{score} {record.verdict.reason}] {record.text}"]
+        return "".join(printable(line) + "\n" for line in lines)
 
     def close(self) -> None:
         """Nothing to release."""
+
+    def _draw(self, episode: int) -> tuple[Problem, ...]:
+        """The P problems of an episode, checked."""
+        indices = episode_indices(len(self.source), self.problems_per_episode, self._seed, episode)
+        problems = tuple(self.source[i] for i in indices)
+        for i, problem in zip(indices, problems, strict=True):
+            if not isinstance(problem, Problem):
+                raise ValueError(f"problems[{i}] is a {type(problem).__name__}; a source gives mrl_env.Problem records")
+            check_answer(self._verifier_of(problem), problem.answer, **problem.metadata)
+        # Records meet under their problem's id.
+        repeated = [id for id, count in Counter(problem.id for problem in problems).items() if count > 1]
+        if repeated:
+            raise ValueError(f"problems has different problems with one id {repeated[0]!r}; give each its own")
+        return problems
 
     def _verifier_of(self, problem: Problem) -> str | Verifier:
         return problem.verifier if self.verifier is None else self.verifier
@@ -228,12 +242,10 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
         if agent not in actions:
             raise ValueError(f"actions lack the agent {agent!r}; give one action for each of {self.agents}")
         action = actions[agent]
-        expected = f"{self.problems_per_episode} problems x {self.generations} completions"
-        if isinstance(action, str) or len(action) != self.problems_per_episode:
-            raise ValueError(f"actions[{agent!r}] has {len(action)} entries; give {expected}")
+        remedy = f"give {self.problems_per_episode} problems x {self.generations} completions"
+        _require_entries(f"actions[{agent!r}]", action, self.problems_per_episode, remedy)
         for p, group in enumerate(action):
-            if isinstance(group, str) or len(group) != self.generations:
-                raise ValueError(f"actions[{agent!r}][{p}] has {len(group)} completions; give {expected}")
+            _require_entries(f"actions[{agent!r}][{p}]", group, self.generations, remedy)
             for g, completion in enumerate(group):
                 if not isinstance(completion, str | Completion):
                     raise ValueError(
@@ -246,13 +258,13 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
     ) -> dict[str, tuple[tuple[Verdict, ...], ...]]:
         """Judge everything in one batch per problem's verifier; equal texts of a problem are judged once."""
         verdicts: dict[tuple[int, str], Verdict] = {}
-        by_verifier: dict[str | Verifier, dict[tuple[int, str], None]] = {}
+        by_verifier: dict[str, dict[tuple[int, str], None]] = {}
         for p, problem in enumerate(self._problems):
-            texts = by_verifier.setdefault(self._verifier_of(problem), {})
+            texts = by_verifier.setdefault(problem.verifier, {})
             texts.update(dict.fromkeys((p, c.text) for groups in completions.values() for c in groups[p]))
-        for verifier, keys in by_verifier.items():
+        for name, keys in by_verifier.items():
             judged = verify_batch(
-                verifier,
+                name if self.verifier is None else self.verifier,
                 [text for _, text in keys],
                 [self._problems[p].answer for p, _ in keys],
                 [self._problems[p].metadata for p, _ in keys],
@@ -313,9 +325,12 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
 
 
 class SoloEnv(gymnasium.Env[Observation, Action]):
-    """One policy alone, as a Gymnasium environment; the arguments of `MutualEnv` but for agents, channels and topology."""
+    """One policy alone, as a Gymnasium environment.
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"]}
+    Takes the arguments of `MutualEnv` but for agents, channels and topology.
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  (Gymnasium declares it as a variable of instances)
 
     def __init__(self, render_mode: str | None = None, **kwargs: Any) -> None:
         self._env = MutualEnv(agents=1, channels=(), topology="none", render_mode=render_mode, **kwargs)
@@ -338,14 +353,9 @@ class SoloEnv(gymnasium.Env[Observation, Action]):
         agent = self._agent
         return observations[agent], rewards[agent], terminations[agent], truncations[agent], infos[agent]
 
-    def render(self) -> str:  # type: ignore[override]
+    def render(self) -> str:
         """A transcript of the episode; see `MutualEnv.render`."""
         return self._env.render()
-
-
-def aec_env(**kwargs: Any) -> AECEnv:
-    """`MutualEnv` as an AEC environment, through PettingZoo's own conversion. Takes the arguments of `MutualEnv`."""
-    return parallel_to_aec(MutualEnv(**kwargs))
 
 
 def agent_names(agents: int | Sequence[str]) -> list[str]:
@@ -357,9 +367,8 @@ def agent_names(agents: int | Sequence[str]) -> list[str]:
     Raises:
         ValueError: if there are none, or a name is empty, repeated, or no plain word.
     """
-    if isinstance(agents, int) and not isinstance(agents, bool):
-        if agents < 1:
-            raise ValueError(f"agents={agents} is too few; give at least 1")
+    if not isinstance(agents, Sequence):
+        _require_integer("agents", agents, 1)
         return [f"policy_{i}" for i in range(agents)]
     names = [agents] if isinstance(agents, str) else list(agents)
     if not names:
@@ -367,7 +376,9 @@ def agent_names(agents: int | Sequence[str]) -> list[str]:
     for name in names:
         # Names become folder names and metric tags.
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
-            raise ValueError(f"agents has the name {name!r}; use letters, digits, '_', '-' and '.', beginning with no dot")
+            raise ValueError(
+                f"agents has the name {name!r}; use letters, digits, '_', '-', '.', a letter or digit first"
+            )
     if len(set(names)) < len(names):
         raise ValueError(f"agents={names!r} repeats a name; give each agent its own")
     return names
@@ -403,9 +414,24 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def _require_positive(name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name}={value!r} is invalid; give an integer of at least 1")
+def _require_integer(name: str, value: Any, minimum: int | None = None) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or (minimum is not None and value < minimum):
+        at_least = "" if minimum is None else f" of at least {minimum}"
+        raise ValueError(f"{name}={value!r} is invalid; give an integer{at_least}")
+
+
+def _require_verifier(verifier: Any) -> None:
+    if isinstance(verifier, str):
+        get(verifier)  # raises if there is none by that name
+    elif verifier is not None and not isinstance(verifier, Verifier):
+        raise ValueError(f"verifier={verifier!r} has no verify(completion, answer); give a name or a verifier")
+
+
+def _require_entries(name: str, value: Any, length: int, remedy: str) -> None:
+    if isinstance(value, str) or not hasattr(value, "__len__"):
+        raise ValueError(f"{name} is a {type(value).__name__}; {remedy}")
+    if len(value) != length:
+        raise ValueError(f"{name} has {len(value)} entries; {remedy}")
 
 
 def _channels_by_agent(
@@ -414,5 +440,7 @@ def _channels_by_agent(
     if not isinstance(channels, Mapping):
         return dict.fromkeys(agents, checked_channels(channels))
     if set(channels) != set(agents):
-        raise ValueError(f"channels names the agents {sorted(channels)}, but the agents are {sorted(agents)}; list each once")
+        raise ValueError(
+            f"channels names the agents {sorted(channels)}, but the agents are {sorted(agents)}; list each once"
+        )
     return {agent: checked_channels(channels[agent]) for agent in agents}

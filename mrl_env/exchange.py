@@ -1,8 +1,8 @@
 """SEE, the Shared Experience Exchange: who publishes what, and who sees which part of it.
 
-Policies publish typed records (`Experience`); a topology says whose records reach whom, and channels say which part of a
-record a subscriber sees. A policy never sees its own records: it has the originals. (arXiv 2605.07244 describes publish
-and subscribe of typed records and the channels; the topologies other than all-to-all are ours.)
+Policies publish typed records (`Experience`); a topology says whose records reach whom, and channels say which part of
+a record a subscriber sees. A policy never sees its own records: it has the originals. (arXiv 2605.07244 describes
+publish and subscribe of typed records and the channels; the topologies other than all-to-all are ours.)
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, NoReturn, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
@@ -33,9 +33,7 @@ ADVANTAGE_EPSILON = 1e-4
 """Added to the standard deviation before dividing, as in TRL."""
 
 
-def group_advantages(
-    scores: Sequence[float | None] | np.ndarray, *, scale: bool = True
-) -> np.ndarray:
+def group_advantages(scores: Sequence[float | None] | np.ndarray, *, scale: bool = True) -> np.ndarray:
     """Group-relative advantages A_i = (r_i - mean(r)) / (std(r) + 1e-4), with the sample standard deviation.
 
     Args:
@@ -62,10 +60,13 @@ def pool_statistics(rewards: np.ndarray) -> tuple[float, float]:
     """
     # Sorted, so that the sum does not depend on who spoke first: permuting agents permutes results, exactly.
     judged = np.sort(rewards[~np.isnan(rewards)])
-    mean = float(judged.mean()) if judged.size else 0.0
-    # A constant group has no spread, exactly: rounding in the mean must not leave one of 1e-17.
-    constant = judged.size < 2 or bool(judged[0] == judged[-1])
-    return mean, 0.0 if constant else float(judged.std(ddof=1))
+    if not judged.size:
+        return 0.0, 0.0
+    # A constant group has its own value as mean and no spread, exactly: rounding would leave an advantage of 1e-13, and
+    # an optimizer that normalises gradients would make a full step of it.
+    if judged[0] == judged[-1]:
+        return float(judged[0]), 0.0
+    return float(judged.mean()), float(judged.std(ddof=1))
 
 
 def standardise(rewards: np.ndarray, mean: float, std: float | None) -> np.ndarray:
@@ -91,18 +92,22 @@ def readers(topology: Topology, agents: Sequence[str]) -> dict[str, tuple[str, .
     """
     if isinstance(topology, Mapping):
         for subscriber, sources in topology.items():
+            if isinstance(sources, str):
+                raise ValueError(f"topology[{subscriber!r}]={sources!r} is no list; write [{sources!r}]")
             for name in (subscriber, *sources):
                 if name not in agents:
-                    raise ValueError(f"topology names the agent {name!r}, which does not exist{did_you_mean(name, agents)}")
+                    raise ValueError(
+                        f"topology names the agent {name!r}, who does not exist{did_you_mean(name, agents)}"
+                    )
             if subscriber in sources:
                 raise ValueError(f"topology lets {subscriber!r} read itself; list only other agents")
-        return {agent: tuple(topology.get(agent, ())) for agent in agents}
+        return {agent: tuple(dict.fromkeys(topology.get(agent, ()))) for agent in agents}
     if topology == "all":
         return {agent: tuple(other for other in agents if other != agent) for agent in agents}
     if topology == "ring":
         return {agent: (agents[i - 1],) if len(agents) > 1 else () for i, agent in enumerate(agents)}
     if topology == "none":
-        return {agent: () for agent in agents}
+        return dict.fromkeys(agents, ())
     raise ValueError(
         f"topology={topology!r} is unknown; use 'all', 'ring', 'none', or a mapping from agent to the agents it reads"
     )
@@ -114,24 +119,13 @@ def checked_channels(channels: Iterable[str]) -> tuple[Channel, ...]:
     Raises:
         ValueError: on an unknown channel.
     """
-    if isinstance(channels, str):
-        channels = (channels,)
-    wanted = set(channels)
-    for name in sorted(wanted - set(CHANNELS)):
-        raise ValueError(f"channels names {name!r}, which is unknown{did_you_mean(name, CHANNELS)}")
+    if not isinstance(channels, Iterable):
+        raise ValueError(f"channels={channels!r} is no list; give some of {', '.join(CHANNELS)}")
+    wanted = (channels,) if isinstance(channels, str) else tuple(channels)
+    for name in wanted:
+        if name not in CHANNELS:
+            raise ValueError(f"channels names {name!r}, which is unknown{did_you_mean(str(name), CHANNELS)}")
     return tuple(channel for channel in CHANNELS if channel in wanted)
-
-
-def visible(experience: Experience, channels: Iterable[Channel]) -> Experience:
-    """The record with everything set to None that these channels do not carry."""
-    channels = set(channels)
-    return replace(
-        experience,
-        text=experience.text if "rollouts" in channels else None,
-        verdict=experience.verdict if "rewards" in channels else None,
-        advantage=experience.advantage if "advantages" in channels else None,
-        trace=experience.trace if "traces" in channels else None,
-    )
 
 
 def channel_record(experience: Experience, channel: Channel) -> dict[str, Any]:
@@ -143,13 +137,16 @@ def channel_record(experience: Experience, channel: Channel) -> dict[str, Any]:
         "finish_reason": experience.finish_reason,
         "policy_version": experience.policy_version,
     }
-    if channel == "rewards":
-        return {**who, **(asdict(experience.verdict) if experience.verdict is not None else asdict(Verdict(None, reason="error")))}
     if channel == "rollouts":
         return {**who, "text": experience.text or ""}
+    if channel == "rewards":
+        return {
+            **who,
+            **vars(experience.verdict or Verdict(None, reason="error", detail="published without a verdict")),
+        }
     if channel == "advantages":
         return {**who, "advantage": experience.advantage or 0.0}
-    return {**who, "trace": None if experience.trace is None else asdict(experience.trace)}
+    return {**who, "trace": None if experience.trace is None else dict(vars(experience.trace))}
 
 
 def peer_experiences(observation: Mapping[str, Any]) -> tuple[tuple[Experience, ...], ...]:
@@ -181,12 +178,13 @@ def _joined(parts: Mapping[Channel, Mapping[str, Any]]) -> Experience:
         finish_reason=who["finish_reason"],
         policy_version=who["policy_version"],
         text=parts["rollouts"]["text"] if "rollouts" in parts else None,
-        verdict=Verdict(**{key: rewards[key] for key in ("score", "extracted", "reason", "detail")}) if rewards else None,
+        verdict=Verdict(**{field.name: rewards[field.name] for field in fields(Verdict)}) if rewards else None,
         advantage=parts["advantages"]["advantage"] if "advantages" in parts else None,
         trace=Trace(**traces["trace"]) if traces and traces["trace"] is not None else None,
     )
 
 
+@runtime_checkable
 class Exchange(Protocol):
     """Where records meet. Another kind of exchange (asynchronous, remote) is another class with these three methods."""
 
@@ -229,9 +227,7 @@ class MemoryExchange:
         """
         for experience in experiences:
             if experience.agent not in self._readers:
-                raise ValueError(
-                    f"agent={experience.agent!r} publishes but does not exist{did_you_mean(experience.agent, self._readers)}"
-                )
+                raise ValueError(f"agent={experience.agent!r} publishes but does not exist; agents: {[*self._readers]}")
             by_agent = self._records.setdefault(experience.problem_id, {})
             by_agent.setdefault(experience.agent, []).append(experience)
 
@@ -239,7 +235,12 @@ class MemoryExchange:
         """For each problem the records of the agents that `agent` reads.
 
         Ordered by author's name, then by index: what a policy sees does not depend on the order of its peers.
+
+        Raises:
+            ValueError: if `agent` is not one of the agents.
         """
+        if agent not in self._readers:
+            raise ValueError(f"agent={agent!r} reads but does not exist; agents: {[*self._readers]}")
         sources = sorted(self._readers[agent])
         return tuple(
             tuple(
@@ -256,7 +257,7 @@ class MemoryExchange:
 
 
 class JsonlExchange(MemoryExchange):
-    """A memory exchange that also appends every published record to a JSON Lines file, flushed record by record.
+    """A memory exchange that also appends every published record to a JSON Lines file, closed after each publication.
 
     Args:
         agents, topology: as for `MemoryExchange`.
@@ -285,11 +286,11 @@ class ReplayExchange:
         agents: which of its authors to replay; all of them by default.
         prefix: put before a replayed author's name, so that it is not taken for a living agent.
 
-    A problem's records are shown to every agent, whenever that problem comes up again. Where the run saw a problem several
-    times, the last version of each author is shown.
+    A problem's records are shown to every agent, whenever that problem comes up again. Where the run saw a problem
+    several times, the last time of each author is shown.
 
     Raises:
-        ValueError: if the file is missing or malformed, or holds no record of these authors.
+        ValueError: if the file is missing or malformed, or holds no record of one of these authors.
     """
 
     def __init__(
@@ -300,19 +301,27 @@ class ReplayExchange:
         prefix: str = "replay:",
     ) -> None:
         self._inner = inner
-        latest: dict[str, dict[str, list[Experience]]] = {}
+        rounds: dict[str, dict[str, dict[int, Experience]]] = {}
         for record in read_jsonl(path):
-            if agents is None or record.agent in agents:
-                by_agent = latest.setdefault(record.problem_id, {})
-                kept = by_agent.get(record.agent, [])
-                if kept and kept[0].policy_version != record.policy_version:
-                    kept = []
-                by_agent[record.agent] = [*kept, replace(record, agent=prefix + record.agent)]
-        if not latest:
-            raise ValueError(f"path={str(path)!r} holds no records of agents={agents!r}; name authors that it has")
+            by_author = rounds.setdefault(record.problem_id, {})
+            seen = by_author.get(record.agent, {})
+            # An index that comes again, or another version, begins another round.
+            again = record.index in seen or any(r.policy_version != record.policy_version for r in seen.values())
+            by_author[record.agent] = {**({} if again else seen), record.index: record}
+        authors = {author for by_author in rounds.values() for author in by_author}
+        wanted = authors if agents is None else set([agents] if isinstance(agents, str) else agents)
+        if not authors or wanted - authors:
+            raise ValueError(
+                f"agents={agents!r}, but {str(path)!r} holds records of {sorted(authors)}; name authors that it has"
+            )
         self._replayed = {
-            problem_id: tuple(record for agent in sorted(by_agent) for record in by_agent[agent])
-            for problem_id, by_agent in latest.items()
+            problem_id: tuple(
+                replace(by_index[index], agent=prefix + author)
+                for author, by_index in sorted(by_author.items())
+                if author in wanted
+                for index in sorted(by_index)
+            )
+            for problem_id, by_author in rounds.items()
         }
 
     def publish(self, experiences: Iterable[Experience]) -> None:
@@ -336,26 +345,35 @@ def to_json(experience: Experience) -> str:
     """One line of JSON; `from_json` gives the same record back.
 
     Lone surrogates, which no UTF-8 file can hold, are written as JSON escapes.
+
+    Raises:
+        ValueError: if a number of the record is not finite.
     """
-    return json.dumps({"schema": SCHEMA_VERSION, **asdict(experience)}, ensure_ascii=True, allow_nan=False)
+    record = {"schema": SCHEMA_VERSION, **vars(experience)}
+    try:
+        return json.dumps(record, default=vars, ensure_ascii=True, allow_nan=False)
+    except ValueError as error:
+        raise ValueError(
+            f"record {experience.id} has an advantage or log-prob that is not finite; check the model's weights"
+        ) from error
 
 
-def from_json(line: str) -> Experience:
+def from_json(line: str | bytes) -> Experience:
     """The record that `to_json` wrote.
 
     Raises:
-        ValueError: if the line is no JSON object, of another schema version, or lacks a field.
+        ValueError: if the line is no JSON object, of another schema version, or its fields are not those of a record.
     """
-    fields: Any = json.loads(line)
-    if not isinstance(fields, dict):
+    record: Any = json.loads(line, parse_constant=_refuse_constant)
+    if not isinstance(record, dict):
         raise ValueError("not a JSON object")
-    schema = fields.pop("schema", None)
+    schema = record.pop("schema", None)
     if schema != SCHEMA_VERSION:
         raise ValueError(f"schema={schema!r}, but this version reads {SCHEMA_VERSION}")
     try:
-        verdict, trace = fields.pop("verdict"), fields.pop("trace")
+        verdict, trace = record.pop("verdict"), record.pop("trace")
         return Experience(
-            **fields,
+            **record,
             verdict=None if verdict is None else Verdict(**verdict),
             trace=None
             if trace is None
@@ -369,6 +387,10 @@ def from_json(line: str) -> Experience:
         raise ValueError(f"fields are missing or unknown ({error})") from error
 
 
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
 def read_jsonl(path: str | os.PathLike[str]) -> Iterator[Experience]:
     """The records of an `exchange.jsonl`, in order.
 
@@ -377,7 +399,8 @@ def read_jsonl(path: str | os.PathLike[str]) -> Iterator[Experience]:
     """
     if not Path(path).is_file():
         raise ValueError(f"path={str(path)!r} is not a file; give the exchange.jsonl of a finished run")
-    with Path(path).open(encoding="utf-8") as file:
+    # As bytes, so that a line that is no UTF-8 is reported like any other.
+    with Path(path).open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
                 yield from_json(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -10,8 +11,9 @@ import pettingzoo
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.env_registry.exceptions import PettingZooRegistryError
 from pettingzoo.env_registry.spec import EnvSpec
+from pettingzoo.utils import parallel_to_aec
 
-from mrl_env.env import MutualEnv, SoloEnv, aec_env
+from mrl_env.env import MutualEnv, SoloEnv
 from verifiers.lookup import did_you_mean
 
 _ours: list[str] = []
@@ -20,30 +22,35 @@ _ours: list[str] = []
 def register(
     id: str,
     entry_point: Callable[..., ParallelEnv] | str = MutualEnv,
-    aec_entry_point: Callable[..., AECEnv] | str | None = None,
     kwargs: dict[str, Any] | None = None,
 ) -> None:
     """Register an environment, so that `make(id)` and `pettingzoo.make("parallel", id)` know it.
 
+    `pettingzoo.make("aec", id)` knows it too, through PettingZoo's own conversion.
+
     Args:
         id: a name with a version, such as `"chemistry-mutual-v0"`.
-        entry_point: what makes the parallel environment: a callable, or `"module:attribute"`. The default is `MutualEnv`,
-            so that a new domain needs no class of its own: give its problems and verifier in `kwargs`.
-        aec_entry_point: the same for the AEC form; `MutualEnv` brings its own.
+        entry_point: what makes the parallel environment: a callable, or `"module:attribute"`. The default is
+            `MutualEnv`, so that a new domain needs no class of its own: give its problems and verifier in `kwargs`.
         kwargs: default keyword arguments; `make` can override them.
+
+    Raises:
+        ValueError: if the id is malformed.
 
     Example:
         >>> register("easy-algebra-v0", kwargs={"problem_options": {"subjects": ["algebra"], "levels": [1]}})
-        >>> make("easy-algebra-v0", problems_per_episode=2).reset(seed=0)[1]["policy_0"]["problems"][0].metadata["level"]
+        >>> observations, infos = make("easy-algebra-v0").reset(seed=0)
+        >>> infos["policy_0"]["problems"][0].metadata["level"]
         1
     """
-    pettingzoo.register("parallel", id, entry_point, kwargs=kwargs)
-    if aec_entry_point is None and entry_point is MutualEnv:
-        aec_entry_point = aec_env
-    if aec_entry_point is not None:
-        pettingzoo.register("aec", id, aec_entry_point, kwargs=kwargs)
-    if id not in _ours:
-        _ours.append(id)
+    try:
+        pettingzoo.register("parallel", id, entry_point, kwargs=kwargs)
+    except PettingZooRegistryError as error:
+        raise ValueError(f"id={id!r} is malformed; write a name and a version, as in 'chemistry-mutual-v0'") from error
+    pettingzoo.register("aec", id, partial(_make_aec, id))
+    known = spec(id).id  # PettingZoo writes a version of "_v0" as "-v0"
+    if known not in _ours:
+        _ours.append(known)
 
 
 def registered() -> tuple[str, ...]:
@@ -74,6 +81,10 @@ def make(id: str, **kwargs: Any) -> ParallelEnv:
         ValueError: if there is no such id (naming the nearest), or an argument is invalid.
     """
     return pettingzoo.make("parallel", spec(id), **kwargs)
+
+
+def _make_aec(id: str, **kwargs: Any) -> AECEnv:
+    return parallel_to_aec(make(id, **kwargs))
 
 
 register("math-mutual-v0")

@@ -1,7 +1,7 @@
 """Gymnasium spaces for text: what an observation and an action may be.
 
-Three small spaces are ours, because Gymnasium's `Text` enumerates its characters (model output is any Unicode), and it has
-no space for a value that may be missing.
+A few small spaces are ours, because Gymnasium's `Text` enumerates its characters (model output is any Unicode), and it
+has no space for a value that may be missing, nor for plain Python numbers.
 """
 
 from __future__ import annotations
@@ -15,27 +15,23 @@ from gymnasium.spaces.space import MaskNDArray
 from mrl_env.exchange import Channel
 from mrl_env.types import Completion
 
-MAX_CHARACTERS = 1_000_000
-"""Longest text that a space admits; completions are cut long before by their token budget."""
-
 _SAMPLE_ALPHABET = "0123456789 abcxyz+-*/=^\\{}()$.,é∞√"
 
 
 class UnicodeText(Space[str]):
-    """Any Python string up to `max_length` characters."""
+    """Any Python string."""
 
-    def __init__(self, max_length: int = MAX_CHARACTERS, seed: int | np.random.Generator | None = None) -> None:
-        self.max_length = max_length
+    def __init__(self, seed: int | np.random.Generator | None = None) -> None:
         super().__init__(shape=None, dtype=str, seed=seed)
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """A short random string from a small alphabet."""
-        length = int(self.np_random.integers(0, min(24, self.max_length) + 1))
+        """A random string of at most 24 characters from a small alphabet."""
+        length = int(self.np_random.integers(0, 25))
         return "".join(_SAMPLE_ALPHABET[i] for i in self.np_random.integers(0, len(_SAMPLE_ALPHABET), size=length))
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a string of admissible length."""
-        return isinstance(x, str) and len(x) <= self.max_length
+        """Whether `x` is a string."""
+        return isinstance(x, str)
 
     @property
     def is_np_flattenable(self) -> bool:
@@ -43,21 +39,18 @@ class UnicodeText(Space[str]):
         return False
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, UnicodeText) and other.max_length == self.max_length
+        return type(other) is type(self)
 
     def __repr__(self) -> str:
-        return f"UnicodeText(max_length={self.max_length})"
+        return f"{type(self).__name__}()"
 
 
 class CompletionText(UnicodeText):
-    """A completion: a plain string, or a `Completion` record whose text is admissible."""
+    """A completion: a plain string, or a `Completion` record."""
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a string or a `Completion` of admissible length."""
-        return super().contains(x.text if isinstance(x, Completion) else x)
-
-    def __repr__(self) -> str:
-        return f"CompletionText(max_length={self.max_length})"
+        """Whether `x` is a string or a `Completion`."""
+        return isinstance(x, str | Completion)
 
 
 class Optional(Space[Any]):
@@ -113,7 +106,9 @@ class Real(Space[float]):
         return False
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Real) and (other.low, other.high) == (self.low, self.high)
+        if not isinstance(other, Real) or type(other) is not type(self):
+            return False
+        return (other.low, other.high) == (self.low, self.high)
 
     def __repr__(self) -> str:
         return f"Real({self.low}, {self.high})"
@@ -132,6 +127,9 @@ class Count(Real):
     def contains(self, x: Any) -> bool:
         """Whether `x` is an integer of at least 0."""
         return isinstance(x, int) and x >= 0
+
+    def __repr__(self) -> str:
+        return "Count()"
 
 
 TEXT = UnicodeText()
@@ -185,7 +183,7 @@ def observation_space(problems: int, channels: tuple[Channel, ...]) -> spaces.Di
     )
 
 
-def action_space(problems: int, generations: int) -> spaces.Tuple:
+def action_space(problems: int, generations: int) -> spaces.Tuple[Any]:
     """For each of P problems, G completions.
 
     Args:

@@ -1,18 +1,18 @@
 """THL, the Tokenizer Heterogeneity Layer: what one tokenizer wrote, as another would have.
 
-Text crosses by decoding with the source and encoding with the learner, y' = enc_n(dec_m(y)); log-probs cross as masses over
-words: for each word w with source tokens S_w and learner tokens T_w, L_w = sum of the log-probs over S_w, and each learner
-token of w gets L_w / |T_w| (arXiv 2605.07244). Our reading of what the paper leaves open:
+Text crosses by decoding with the source and encoding with the learner, y' = enc_n(dec_m(y)); log-probs cross as masses
+over words: for each word w with source tokens S_w and learner tokens T_w, L_w = sum of the log-probs over S_w, and each
+learner token of w gets L_w / |T_w| (arXiv 2605.07244). Our reading of what the paper leaves open:
 
-- Everything is measured in bytes, which every tokenizer agrees on; characters may be split between tokens, bytes are not.
+- Everything is measured in bytes, on which all tokenizers agree; characters may be split between tokens, bytes are not.
 - Words are whitespace-led; neighbours are merged until both tokenizations have a boundary there.
-- Where both cut the text alike, the trace is copied token by token, so that one tokenizer is the identity.
-- Special tokens stand outside the map. The source's end-of-sequence log-prob goes to the learner's end of sequence, and only
-  if the completion really stopped with it.
-- Text that does not survive the round trip, or does not fit the learner's budget, is dropped and counted, never patched.
+- Where both cut the whole text alike, the trace is copied token by token, so that one tokenizer is the identity.
+- Special tokens stand outside the map. The source's end-of-sequence log-prob goes to the learner's end of sequence, and
+  only if the completion really stopped with it.
+- Text that does not survive the round trip or does not fit the learner's budget is dropped and counted, never patched.
 
-The sum of a trace is preserved exactly; a learner token's error is at most |L_w| (1 - 1/|T_w|) when the log-probs of the
-word are of one sign, which log-probs are.
+The sum of a trace is preserved, up to rounding; a learner token's error is at most |L_w| (1 - 1/|T_w|) if the log-probs
+of the word are of one sign, which log-probs are.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _REPLACEMENT_CHARACTER = "�"
 class TextTokenizer:
     """A fast Hugging Face tokenizer seen as a map between token ids and bytes, for text in the middle of a sequence.
 
-    A completion continues a prompt, so no dummy space is put before it, no beginning-of-sequence token is added, and text
-    that spells a special token is encoded as the plain characters it is.
+    A completion continues a prompt, so no dummy space is put before it, no beginning-of-sequence token is added, and
+    text that spells a special token is encoded as the plain characters it is.
 
     Args:
         tokenizer: a fast tokenizer of Transformers: byte-level BPE, or SentencePiece with byte fallback.
@@ -54,7 +54,9 @@ class TextTokenizer:
         from tokenizers import Tokenizer
 
         if not getattr(tokenizer, "is_fast", False):
-            raise ValueError(f"tokenizer={type(tokenizer).__name__} is not a fast tokenizer; load one with a tokenizer.json")
+            raise ValueError(
+                f"tokenizer={type(tokenizer).__name__} is no fast tokenizer; load one with a tokenizer.json"
+            )
         if tokenizer.eos_token_id is None:
             raise ValueError(
                 f"tokenizer={tokenizer.name_or_path!r} has no end-of-sequence token, so no policy could learn to stop; "
@@ -152,7 +154,7 @@ class Retokenizer:
     def __init__(self, tokenizer: TextTokenizer, max_completion_length: int) -> None:
         self._tokenizer = tokenizer
         self._max_completion_length = max_completion_length
-        self._memo: dict[str, Retokenized | DropReason] = {}
+        self._memo: dict[Experience, Retokenized | DropReason] = {}
         self.clear()
 
     def clear(self) -> None:
@@ -171,25 +173,30 @@ class Retokenizer:
         Raises:
             ValueError: if the record has no text, because the learner does not subscribe to `rollouts`.
         """
-        if experience.text is None:
-            raise ValueError(f"record {experience.id} has no text; subscribe to the channel 'rollouts'")
-        if experience.id not in self._memo:
-            result = retokenize(self._tokenizer, experience.text, experience, self._max_completion_length)
-            self._memo[experience.id] = result
+        if experience not in self._memo:
+            result = retokenize(self._tokenizer, experience, self._max_completion_length)
+            self._memo[experience] = result
             if isinstance(result, Retokenized):
                 self.kept += 1
                 if result.logprobs is not None:
                     self.residual_bounds.append(result.residual_bound)
             else:
                 self.dropped[result] += 1
-        result = self._memo[experience.id]
+        result = self._memo[experience]
         return result if isinstance(result, Retokenized) else None
 
 
 def retokenize(
-    tokenizer: TextTokenizer, text: str, experience: Experience, max_completion_length: int
+    tokenizer: TextTokenizer, experience: Experience, max_completion_length: int
 ) -> Retokenized | DropReason:
-    """`text` of a record in the tokens of `tokenizer`, with the record's trace aligned to them, or why it was dropped."""
+    """A record in the tokens of `tokenizer`, its trace aligned to them, or why it was dropped.
+
+    Raises:
+        ValueError: if the record has no text.
+    """
+    text = experience.text
+    if text is None:
+        raise ValueError(f"record {experience.id} has no text; subscribe to the channel 'rollouts'")
     if _REPLACEMENT_CHARACTER in text:
         return "undecodable"
     try:
@@ -283,8 +290,10 @@ def _covers(spans: Sequence[Span], encoded: bytes) -> bool:
 
 
 def _byte_level_alphabet() -> dict[str, int]:
-    """The character that stands for each byte in byte-level BPE (Radford et al. 2019): printable bytes stand for
-    themselves, the others are numbered from U+0100."""
+    """The byte of each character of byte-level BPE (Radford et al. 2019).
+
+    Printable bytes are written as themselves, the others numbered from U+0100.
+    """
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     alphabet = {chr(byte): byte for byte in printable}
     others = (byte for byte in range(256) if byte not in set(printable))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -13,6 +14,7 @@ FinishReason = Literal["stop", "boxed", "length"]
 
 Message = Mapping[str, str]
 """One chat message: `{"role": "user", "content": "..."}`."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -74,8 +76,8 @@ class Trace:
         ValueError: if the lengths differ or the spans leave a gap or overlap.
 
     Example:
-        >>> Trace(spans=((0, 2), (2, 5)), logprobs=(-0.1, -0.7), eos_logprob=-0.01).total
-        -0.81
+        >>> Trace(spans=((0, 2), (2, 5)), logprobs=(-0.25, -0.5), eos_logprob=-0.125).total
+        -0.875
     """
 
     spans: tuple[tuple[int, int], ...]
@@ -94,7 +96,7 @@ class Trace:
     @property
     def total(self) -> float:
         """Sum of all log-probs, the end-of-sequence token included."""
-        return sum(self.logprobs) + (self.eos_logprob or 0.0)
+        return math.fsum((*self.logprobs, self.eos_logprob or 0.0))
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ r"""Which part of a completion is the answer: exactly one candidate, by a fixed 
 5. What follows the last answer marker ("the answer is", "Answer:", "答案是", …).
 6. The whole text, if it is one short line without prose.
 7. Only with `fallback=True`, for evaluating models that follow no format and never for training: the last formula or the
-   last number, whichever comes later; a leading or the last lone option letter.
+   last number, whichever comes later; a leading or the last lone option letter. The first number behind a marker, if
+   the marker is followed by a sentence.
 
 The first rule that applies decides, also when its candidate is empty or wrong: a right number elsewhere never counts.
-Every rule is a linear scan over at most the last `TAIL` characters.
+Every rule is a linear scan over at most the last `TAIL` characters (turn and thinking are looked for in twice as many).
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from verifiers.math.lexer import FUNCTIONS
+
 TAIL = 100_000
 """Only the last characters of a completion are searched; an answer stands at the end."""
 
 LONGEST_ANSWER = 20_000
 """A candidate longer than this is no answer."""
+
+_NAMES = FUNCTIONS | {"pi", "infinity", "infty"}
 
 Source = Literal["tag", "box", "hash", "marker", "bare", "fallback"]
 
@@ -40,7 +45,8 @@ _TURN_ENDS = re.compile(
     r"<\|(?:im_end|im_start|endoftext|end_of_text|eot_id|eom_id|end|eos|user|assistant|start_header_id)\|>"
     r"|</s>|<end_of_turn>|<start_of_turn>|<eos>|<｜end▁of▁sentence｜>|\[/?INST\]"  # noqa: RUF001 (DeepSeek's token)
 )
-_BOX_OR_BRACE = re.compile(r"(\\(?:begin)?f?boxed|\\fbox|\x08oxed)\b|\\.|[{}]", re.DOTALL)
+_BOX_OR_BRACE = re.compile(r"(\\{1,2}(?:begin)?f?boxed|\\{1,2}fbox|\x08oxed)(?![A-Za-z])|\\.|[{}]", re.DOTALL)
+_BOLD = re.compile(r"(?<![\w*)])\*\*(?=\S)([^*\n]{1,300}?)\*\*(?![\w*(])")
 _MARKER = re.compile(
     r"(?:"
     r"\b(?:final\s+answer|answer|correct\s+(?:option|choice|answer))\b\**\s*"
@@ -58,13 +64,17 @@ _CLAUSE = re.compile(
 )
 _COPULA = re.compile(r"\b(?:is|are|equals|was|be)\b:?\s+|:\s+")
 _NUMBER = re.compile(
-    r"(?<![\w.,\\])[-+−]?\s?[$€£¥]?\s?"  # noqa: RUF001
+    r"(?<![A-Za-z0-9_.,\\])[-+−]?\s?[$€£¥]?\s?"  # noqa: RUF001
     r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?: \d{3})+(?!\d)|\d+(?:[.,]\d+)?|\.\d+)(?:\s?/\s?\d+)?(?:\s?\\?%)?"
 )
 _FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<!\\)\$((?:\\.|[^$\\])+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _LEADING_LETTER = re.compile(r"\(?([A-J])(?:[.):]|(?![\sA-Za-z0-9'.,:)]))")
 _LONE_LETTER = re.compile(r"(?<![\w'.])\(?([A-H])\)?(?![\w'])")
-_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+_WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2,}")
+_UNSPACED_SCRIPT = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_DIGIT_OR_FORMULA = re.compile(r"\d|\\[A-Za-z(\[]|\$")
+_NOT_PROSE = re.compile(r"\\(?:begin|end)\{[a-z]+\*?\}|\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{[^{}]*\}")
+_TEXT_COMMAND = re.compile(r"\s*\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{([^{}]*)\}\s*")
 
 
 def final_turn(completion: str) -> str | None:
@@ -72,7 +82,7 @@ def final_turn(completion: str) -> str | None:
 
     Closing braces right behind an end-of-turn token still belong to the text (`\\boxed{42<|im_end|>}`).
     """
-    text = completion.strip()
+    text = completion[-2 * TAIL :].strip()
     while match := _TURN_ENDS.match(text):
         text = text[match.end() :].lstrip()
     if match := _TURN_ENDS.search(text):
@@ -83,7 +93,7 @@ def final_turn(completion: str) -> str | None:
         text = text[thought + len("</think>") :]
     elif text.lstrip().startswith("<think>"):
         return None
-    return text[-TAIL:]
+    return _BOLD.sub(r"\1", text[-TAIL:])
 
 
 def boxes(text: str) -> list[tuple[int, int, str]]:
@@ -93,6 +103,7 @@ def boxes(text: str) -> list[tuple[int, int, str]]:
     """
     found: list[tuple[int, int, str]] = []
     opened: list[tuple[int, int] | None] = []  # per open brace: (start of box, start of content), None for other braces
+    sets = [0]  # per open brace, the escaped braces `\\{` open inside it
     pending: int | None = None  # start of a box command whose brace must come next
     pending_end = 0
     for match in _BOX_OR_BRACE.finditer(text):
@@ -104,8 +115,16 @@ def boxes(text: str) -> list[tuple[int, int, str]]:
             pending, pending_end = match.start(), match.end()
         elif token == "{":
             opened.append(None if pending is None else (pending, match.end()))
+            sets.append(0)
             pending = None
-        elif token == "}":
+        elif token == r"\{":
+            sets[-1] += 1
+            pending = None
+        elif token == r"\}" and (sets[-1] or not opened):
+            sets[-1] -= sets[-1] > 0
+            pending = None
+        elif token in ("}", r"\}"):  # an escaped brace that nothing opened closes the group
+            sets = sets[:-1] or [0]
             begun = opened.pop() if opened else None
             if begun is not None:
                 start, content = begun
@@ -135,10 +154,20 @@ def extract(completion: str, fallback: bool = False) -> Extracted | None:
     text = final_turn(completion)
     if text is None:
         return None
-    found = _by_format(text) or _bare(text) or (_fallback(text) if fallback else None)
+    found = _by_format(text, fallback) or _bare(text) or (_fallback(text) if fallback else None)
     if found is None or not found.text.strip() or len(found.text) > LONGEST_ANSWER:
         return None
-    return found
+    return Extracted(_opened(found.text), found.source)
+
+
+def _opened(text: str) -> str:
+    """A candidate without a box or a label of its own ("Answer: G" inside a box)."""
+    inner = boxes(text)
+    if len(inner) == 1 and not (text[: inner[0][0]] + text[inner[0][1] :]).strip(" $."):
+        return _opened(inner[0][2])
+    words = _TEXT_COMMAND.fullmatch(text)
+    label = _MARKER.match(words[1] if words else text)
+    return text if label is None else (words[1] if words else text)[label.end() :].strip()
 
 
 def extract_reference(answer: str) -> str:
@@ -157,11 +186,12 @@ def extract_reference(answer: str) -> str:
             if content not in parts:
                 parts.insert(0, content)
         return ", ".join(parts)
-    formatted = _by_format(answer[-TAIL:])
-    return answer if formatted is None else formatted.text
+    formatted = _by_format(answer[-TAIL:], fallback=False)
+    text = answer if formatted is None else formatted.text
+    return text.rstrip().removesuffix("^")  # a degree sign lost on the way
 
 
-def _by_format(text: str) -> Extracted | None:
+def _by_format(text: str, fallback: bool) -> Extracted | None:
     lowered = text.lower()
     end = lowered.rfind("</answer>")
     start = lowered.rfind("<answer>", 0, end) if end >= 0 else -1
@@ -181,7 +211,10 @@ def _by_format(text: str) -> Extracted | None:
     for last in _MARKER.finditer(text):  # noqa: B007 (only the last match matters)
         pass
     if last is not None:
-        return Extracted(_after_marker(text[last.end() :]), "marker")
+        sentence = _after_marker(text[last.end() :])
+        if fallback and _is_prose(sentence) and (numbers := _NUMBER.search(sentence)):
+            sentence = numbers[0].strip()
+        return Extracted(sentence, "marker")
     return None
 
 
@@ -211,9 +244,19 @@ def _after_marker(text: str) -> str:
 def _bare(text: str) -> Extracted | None:
     text = text.strip()
     outside = _FORMULA.sub(" ", text)
-    if not text or len(text) > 1000 or len(_WORD.findall(outside)) > 2 or "\n" in outside.strip():
+    if not text or len(text) > 1000 or _is_prose(text) or "\n" in outside.strip():
         return None
     return Extracted(unquote(text), "bare")
+
+
+def _is_prose(text: str) -> bool:
+    """Whether words lead up to a formula or number, or there are too many words for an answer in words."""
+    outside = _FORMULA.sub(" ", text)
+    if _UNSPACED_SCRIPT.search(outside):
+        return True
+    first = _DIGIT_OR_FORMULA.search(text)
+    leads = first is not None and any(word not in _NAMES for word in _WORD.findall(text[: first.start()]))
+    return leads or len(_WORD.findall(outside)) > 4
 
 
 def _fallback(text: str) -> Extracted | None:
@@ -221,8 +264,9 @@ def _fallback(text: str) -> Extracted | None:
     if leading:
         return Extracted(leading[1], "fallback")
     formula = number = letter = None
-    for formula in _FORMULA.finditer(text):  # noqa: B007
-        pass
+    for match in _FORMULA.finditer(text):
+        if len(_WORD.findall(_NOT_PROSE.sub(" ", match[0]))) < 2:
+            formula = match
     for number in _NUMBER.finditer(text):  # noqa: B007
         pass
     for letter in _LONE_LETTER.finditer(text):  # noqa: B007

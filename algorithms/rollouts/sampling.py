@@ -18,7 +18,7 @@ class SamplingConfig:
     Attributes:
         max_completion_length: tokens, end of sequence included.
         temperature: logits are divided by it; 0 is greedy.
-        top_p: smallest set of likeliest tokens whose mass reaches it; 1 is off.
+        top_p: smallest set of likeliest tokens whose share of the mass (of the k, if `top_k` is set) reaches it; 1 is off.
         top_k: only the k likeliest tokens; 0 is off.
         min_p: only tokens with at least this share of the likeliest token's probability; 0 is off.
         stop_at_boxed: also stop behind a complete `\\boxed{...}`.
@@ -48,7 +48,7 @@ class SamplingConfig:
 
 
 def filtered_probs(probs: torch.Tensor, config: SamplingConfig) -> torch.Tensor:
-    """Probabilities with what top-k, top-p and min-p exclude set to 0; not renormalised.
+    """Probabilities with what top-k, then top-p, then min-p exclude set to 0; not renormalised. Ties at an edge stay in.
 
     Args:
         probs: (R, V) rows that sum to 1.
@@ -56,18 +56,17 @@ def filtered_probs(probs: torch.Tensor, config: SamplingConfig) -> torch.Tensor:
     Returns:
         (R, V).
     """
-    kept = torch.ones_like(probs, dtype=torch.bool)
     if config.top_k and config.top_k < probs.shape[-1]:
-        kept &= probs >= probs.topk(config.top_k, dim=-1).values[:, -1:]
+        probs = torch.where(probs >= probs.topk(config.top_k, dim=-1).values[:, -1:], probs, 0.0)
     if config.top_p < 1:
         ordered = probs.sort(dim=-1, descending=True).values
-        before = ordered.double().cumsum(-1) - ordered
+        mass = ordered.double().cumsum(-1)
         # The least likely token that is still needed: the last whose predecessors do not yet reach top_p.
-        needed = (before < config.top_p).sum(-1, keepdim=True).clamp(min=1)
-        kept &= probs >= ordered.gather(-1, needed - 1)
+        needed = (mass - ordered < config.top_p * mass[:, -1:]).sum(-1, keepdim=True).clamp(min=1)
+        probs = torch.where(probs >= ordered.gather(-1, needed - 1), probs, 0.0)
     if config.min_p > 0:
-        kept &= probs >= config.min_p * probs.amax(-1, keepdim=True)
-    return torch.where(kept, probs, 0.0)
+        probs = torch.where(probs >= config.min_p * probs.amax(-1, keepdim=True), probs, 0.0)
+    return probs
 
 
 def draw(weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:

@@ -64,7 +64,7 @@ def generate(
     uniforms = torch.from_numpy(row_uniforms(seeds, config.max_completion_length)).to(device)
     token_ids, mask = _pad_left(prompts, device)
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    cache = DynamicCache()
+    cache = DynamicCache(config=model.config)
     # Prompts are computed once each; their keys and values are then repeated for the group.
     output = model(
         input_ids=token_ids, attention_mask=mask, position_ids=positions, cache=cache, use_cache=True, logits_to_keep=1

@@ -82,8 +82,8 @@ def running_total(first: int, *terms: int) -> str:
 
 
 def percent_unit(percent: int) -> int:
-    """The percentage that the solution starts from: 10, or 5 where 10 does not divide."""
-    return 10 if percent % 10 == 0 else 5
+    """The percentage that a solution starts from: the largest of 10, 5 and 1 that divides."""
+    return next(unit for unit in (10, 5, 1) if percent % unit == 0)
 
 
 def _sign(term: int) -> str:
@@ -125,14 +125,12 @@ def _linear(level: int, rng: random.Random) -> Draft:
 
 
 def _modgcd(level: int, rng: random.Random) -> Draft:
-    if level == 1 or rng.random() < 0.5:
-        return _mod(level, rng)
-    return _gcd(level, rng)
+    return _gcd(level, rng) if level > 1 and rng.random() < 0.5 else _mod(level, rng)
 
 
 def _mod(level: int, rng: random.Random) -> Draft:
-    modulus = rng.randint(3, 6) if level == 1 else rng.randint(4, 9)
-    quotient = rng.randint(2, 9 if level < 3 else 12)
+    modulus = rng.randint(2 * level, 2 * level + 3)
+    quotient = rng.randint(2, 9)
     rest = rng.choice([r for r in range(modulus) if r != quotient])
     multiple = modulus * quotient
     number = multiple + rest
@@ -141,17 +139,16 @@ def _mod(level: int, rng: random.Random) -> Draft:
 
 
 def _gcd(level: int, rng: random.Random) -> Draft:
-    factors = range(2, 6 if level == 2 else 8)
-    pairs = [(m, n) for m in factors for n in factors if m != n and math.gcd(m, n) == 1]
-    m, n = rng.choice(pairs)
+    factors = range(2, 6 if level == 2 else 10)
+    m, n = rng.choice([(m, n) for m in factors for n in factors if m != n and math.gcd(m, n) == 1])
     divisor = rng.choice([g for g in range(2, 10) if g not in (m, n)])
     a, b = divisor * m, divisor * n
     return f"Find the gcd of {a} and {b}.", f"{a} = {divisor} * {m}. {b} = {divisor} * {n}.", divisor, (a, b)
 
 
 def _percent(level: int, rng: random.Random) -> Draft:
-    unit = {1: 10, 2: 5, 3: rng.choice((5, 10))}[level]
-    times = rng.randint(2, 9) if unit == 10 else rng.choice((3, 5, 7, 9))
+    unit = {1: 10, 2: rng.choice((1, 5)), 3: rng.choice((1, 5, 10))}[level]
+    times = rng.choice([times for times in range(2, 10) if percent_unit(unit * times) == unit])
     part = rng.randint(3, 12) if level < 3 else rng.randint(11, 20)
     percent, whole = unit * times, part * 100 // unit
     steps = f"{unit}% is {part}. {part} * {times} = {part * times}."

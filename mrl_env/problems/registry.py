@@ -54,7 +54,7 @@ def load_problems(
         **options: passed to the factory.
 
     Raises:
-        ValueError: if nothing goes by that name, the source is empty, or the instruction is.
+        ValueError: if nothing goes by that name, the source or the instruction is empty, or a ready source gets options.
     """
     if isinstance(problems, os.PathLike):
         problems = os.fspath(problems)
@@ -97,6 +97,8 @@ def _resolve(problems: str | ProblemSource, split: str, seed: int, options: dict
     from mrl_env.problems.files import HubProblems, is_problem_file, load_problem_file
 
     if not isinstance(problems, str):
+        if options:
+            raise ValueError(f"problem_options={options!r} do nothing to a ready source; apply them when you make it")
         return problems
     if problems in _registry:
         return _registry[problems](split=split, seed=seed, **options)

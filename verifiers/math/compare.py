@@ -64,7 +64,11 @@ class Judge:
 
     def same(self, gold: Node, pred: Node) -> bool:
         """Whether `pred` gives the answer `gold`."""
+        gold, pred = _bare(gold), _bare(pred)
         if gold == pred:
+            return True
+        renamed = _renamed_parameter(gold, pred)
+        if renamed is not None and self.same(gold, renamed):
             return True
         if _has_signs(gold) or _has_signs(pred):
             return self.same(_spread(gold), _spread(pred))
@@ -96,7 +100,7 @@ class Judge:
 
     def relations(self, gold: Rel, pred: Rel) -> bool:
         """Equations up to a factor, inequalities up to a positive one; definitions up to the name of the argument."""
-        gold, pred = _without_approximation(gold), _without_approximation(pred)
+        gold, pred = _ascending(_without_approximation(gold)), _ascending(_without_approximation(pred))
         if gold.ops == pred.ops and all(map(self.expressions_safely, gold.parts, pred.parts)):
             return True
         if len(gold.ops) != 1 or len(pred.ops) != 1:
@@ -154,6 +158,8 @@ class Judge:
         gold_items, pred_items = _members(gold), _members(pred)
         if gold_items is None or pred_items is None or max(len(gold_items), len(pred_items)) > LONGEST_LIST:
             return False
+        if _are_alternatives(gold) or _are_alternatives(pred):
+            gold_items, pred_items = self.distinct(gold_items), self.distinct(pred_items)
         gold_names, pred_names = _names(gold_items), _names(pred_items)
         if gold_names is not None and pred_names is not None and gold_names.keys() == pred_names.keys():
             return all(self.same(value, pred_names[name]) for name, value in gold_names.items())
@@ -223,6 +229,20 @@ class Judge:
             return self.same(Items(tuple(row[0] for row in system.rows)), other)
         return False
 
+    def residues(self, gold: Node, pred: Node) -> bool:
+        """a mod n: the same modulus, and values that differ by a multiple of it."""
+        if not (isinstance(gold, Apply) and isinstance(pred, Apply) and gold.name == pred.name == "pmod"):
+            return False
+        if not self.same(gold.arguments[1], pred.arguments[1]):
+            return False
+        try:
+            first, second, modulus = (of_tree(n).rational for n in (gold.arguments[0], pred.arguments[0], gold.arguments[1]))
+        except (NotAnExpressionError, UndefinedError):
+            return False
+        if first is not None and second is not None and modulus:
+            return ((first - second) / modulus).denominator == 1
+        return self.same(gold.arguments[0], pred.arguments[0])
+
     # --- single values ---
 
     def scalars(self, gold: Node, pred: Node) -> bool:
@@ -231,6 +251,8 @@ class Judge:
             return self.based(gold, pred)
         if isinstance(gold, Ratio) or isinstance(pred, Ratio):
             return self.ratios(gold, pred)
+        if any(isinstance(node, Apply) and node.name == "pmod" for node in (gold, pred)):
+            return self.residues(gold, pred)
         if sets.is_infinite(gold) or sets.is_infinite(pred):
             return sets.is_infinite(gold) == sets.is_infinite(pred)
         return any(self.expressions_safely(*pair) for pair in self.readings(gold, pred))
@@ -268,6 +290,8 @@ class Judge:
             ) and not _is_zero(first) and not _is_zero(second)
         ratio, other = (gold, pred) if isinstance(gold, Ratio) else (pred, gold)
         assert isinstance(ratio, Ratio)
+        if ratio.clock and all(map(_is_zero, ratio.parts[1:])):
+            return self.same(ratio.parts[0], other)
         if len(ratio.parts) != 2:
             return False
         return self.expressions_safely(Mul((ratio.parts[0], Pow(ratio.parts[1], Num(Fraction(-1))))), other)
@@ -314,11 +338,40 @@ class Judge:
 # --- reading trees ---
 
 
+def _bare(node: Node) -> Node:
+    """An answer without what does not change it: one-cell matrices, systems as lists, conditions beside values."""
+    if isinstance(node, Matrix) and len(node.rows) == len(node.rows[0]) == 1:
+        return node.rows[0][0]
+    if isinstance(node, Cases) and all(len(row) == 1 for row in node.rows):
+        items = [item for (cell,) in node.rows for item in (cell.items if isinstance(cell, Items) else (cell,))]
+        return _bare(Items(tuple(items)))
+    if isinstance(node, Items):
+        values = [item for item in node.items if not _is_condition(item)]
+        only_values = not any(isinstance(item, Rel) and item.ops != ("=",) for item in values)
+        if values and len(values) < len(node.items) and only_values:
+            return values[0] if len(values) == 1 else Items(tuple(values), node.alternatives)
+    return node
+
+
+def _is_condition(node: Node) -> bool:
+    """`k \\in Z`, `x \\ne 1`: what a variable may be, not what the answer is."""
+    match node:
+        case Rel(("in",), (_, Named())) | Rel(("!=",), (Sym(), _)):
+            return True
+    return False
+
+
+def _are_alternatives(node: Node) -> bool:
+    return isinstance(node, Items) and node.alternatives
+
+
 def answer_value(node: Node) -> Node:
     """The value of an answer that carries a name (`x = 5`, `f(x) = 2x`, `5 = x`, `1/2 + 1/2 = 1`, `x ≈ 5`); else the node."""
     if isinstance(node, Quantity):
         inner = answer_value(node.value)
         return node if inner is node.value else Quantity(inner, node.words)
+    if isinstance(node, Rel) and node.ops in (("in",), ("equiv",)) and _is_name(node.parts[0]):
+        return node.parts[1]
     if not isinstance(node, Rel) or not set(node.ops) <= {"=", "approx"}:
         return node
     node = _without_approximation(node)
@@ -330,6 +383,13 @@ def answer_value(node: Node) -> Node:
     if _is_closed(first) and all(map(_is_closed, node.parts)):
         return last
     return node
+
+
+def _ascending(node: Rel) -> Rel:
+    """A chain of > and >= as one of < and <=."""
+    if not set(node.ops) <= {">", ">="}:
+        return node
+    return Rel(tuple({">": "<", ">=": "<="}[op] for op in reversed(node.ops)), node.parts[::-1])
 
 
 def _without_approximation(node: Rel) -> Rel:
@@ -356,6 +416,7 @@ def _is_name(node: Node) -> bool:
         case Mul(factors):
             return all(
                 (isinstance(factor, Sym) and factor.name[:1].isupper())
+                or (isinstance(factor, Mul) and _is_name(factor))
                 or (isinstance(factor, Pow) and factor.exponent == Num(Fraction(-1)) and _is_name(factor.base))
                 for factor in factors
             )
@@ -470,6 +531,38 @@ def _rename_argument(pred: Rel, gold: Rel) -> Node | None:
     return None
 
 
+def _renamed_parameter(gold: Node, pred: Node) -> Node | None:
+    """`pred` in the names of `gold`, if each has one variable more that can only be an arbitrary constant.
+
+    That is the constant of integration, C or c, and the integer of a periodic family (`\\pi/6 + n\\pi`).
+    """
+    gold_names, pred_names = (_variables(node) for node in (gold, pred))
+    if len(pred_names - gold_names) != 1:
+        return None
+    (old,) = pred_names - gold_names
+    for new in gold_names - pred_names:
+        both = {old.name, new.name}
+        if both == {"C", "c"} or (both <= _INTEGER_NAMES and _is_periodic(gold) and _is_periodic(pred)):
+            return _replaced(pred, old, new)
+    return None
+
+
+_INTEGER_NAMES = {"k", "n", "m", "l", "ell"}
+
+
+def _variables(node: Node) -> set[Sym]:
+    return {part for part in walk(node) if isinstance(part, Sym)}
+
+
+def _is_periodic(node: Node) -> bool:
+    return any(
+        isinstance(part, Mul)
+        and any(isinstance(factor, Sym) and factor.name in _INTEGER_NAMES for factor in part.factors)
+        and any(factor in (Const("pi"), DEGREE) for factor in part.factors)
+        for part in walk(node)
+    )
+
+
 def _replaced(node: Node, old: Node, new: Node) -> Node:
     return new if node == old else _mapped(node, lambda child: _replaced(child, old, new))
 
@@ -530,6 +623,8 @@ def _rows(node: Node) -> list[list[Node]]:
         case Mul(factors):
             scalars = tuple(factor for factor in factors if not _is_collection(factor))
             tables = [_rows(factor) for factor in factors if _is_collection(factor)]
+            if not tables:
+                raise NotAnExpressionError("a matrix inside an expression")
             result = tables[0]
             for table in tables[1:]:
                 result = _matrix_product(result, table)

@@ -59,15 +59,16 @@ def refuted(left: Form, right: Form, rest: Polynomial) -> bool:
 
 
 def sample(names: list[Atom], index: int) -> list[Fraction]:
-    """One point: rational values between -4 and 4, away from integers, the same in every process.
+    """One point with rational coordinates away from integers, the same in every process.
 
-    The first point is positive in all coordinates, so that expressions in lengths and the like are inside their domain.
+    By turns from (0, 4), (-4, 4), (0, 1) and (-1, 1): lengths must be positive, and inverse functions take small values.
     """
     seed = hashlib.sha256(f"{index}:{names!r}".encode()).digest()
     generator = random.Random(seed)
     values = []
     for _ in names:
-        value = Fraction(generator.randrange(1, 4000), 1009) + Fraction(1, 7919)
+        value = Fraction(generator.randrange(1, 1000), 1009) + Fraction(1, 7919)
+        value *= 4 if index % 4 < 2 else 1
         values.append(value if index % 2 == 0 or generator.random() < 0.5 else -value)
     return values
 

@@ -88,7 +88,7 @@ class Evaluator:
         for monomial, coefficient in polynomial.items():
             term = self._lib.number(coefficient)
             for atom, exponent in monomial:
-                term = term * self.power(self.atom(atom), exponent)
+                term = term * (self.power(self.atom(atom), exponent) if atom[0] != "exp" else self._exponential(atom, exponent))
             total = total + term
             largest = max(largest, abs(term))
         return total, largest
@@ -143,7 +143,7 @@ class Evaluator:
         if kind in ("root", "form"):
             return self.form(of_key(atom[1]))
         if kind == "exp":
-            return self._exponential(atom)
+            return self._exponential(atom, Fraction(1))
         if kind == "pow":
             base, exponent = self.form(of_key(atom[1])), self.form(of_key(atom[2]))
             return self._general_power(base, exponent)
@@ -151,10 +151,10 @@ class Evaluator:
             return self._function(atom)
         raise OutsideDomainError(f"{kind} has no numerical value")
 
-    def _exponential(self, atom: Atom) -> Any:
+    def _exponential(self, atom: Atom, coefficient: Fraction) -> Any:
         base_atom, monomial = atom[1], atom[2]
         base = -self._lib.number(Fraction(1)) if base_atom == ("minus one",) else self.atom(base_atom)
-        exponent = self._lib.number(Fraction(1))
+        exponent = self._lib.number(coefficient)
         for factor, power in monomial:
             exponent = exponent * self.power(self.atom(factor), power)
         return self._general_power(base, exponent)

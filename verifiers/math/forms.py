@@ -403,7 +403,7 @@ def _root(base: Form, exponent: Fraction) -> Form:
         outside = constant(1)
         inside: Monomial = frozenset()
         for atom, count in monomial:
-            if atom[0] == "prime" or atom in (PI, E) or (atom[0] == "exp" and atom[1][0] in ("prime", "const")):
+            if atom[0] == "prime" or atom in (PI, E) or _is_positive_power(atom):
                 outside = multiply(outside, _atom_power(atom, count * exponent))
             else:
                 inside |= {(atom, count)}
@@ -419,6 +419,11 @@ def _root(base: Form, exponent: Fraction) -> Form:
     if content != 1:
         return multiply(_number_power(content, exponent), _split_root(primitive, exponent))
     return _split_root(base, exponent)
+
+
+def _is_positive_power(atom: Atom) -> bool:
+    """Whether an atom is a positive number to a power without i, hence positive itself."""
+    return atom[0] == "exp" and atom[1][0] in ("prime", "const") and all(factor != I for factor, _ in atom[2])
 
 
 def _atom_power(atom: Atom, exponent: Fraction) -> Form:

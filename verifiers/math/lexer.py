@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from verifiers.math import units
-from verifiers.math.normalise import CURRENCY
+from verifiers.math.normalise import CURRENCIES
 
 MOST_TOKENS = 3000
 
@@ -27,7 +27,7 @@ class Token:
 
 FUNCTIONS = frozenset(
     "sin cos tan cot sec csc sinh cosh tanh coth sech csch arcsin arccos arctan arccot arcsec arccsc asin acos atan "
-    "arcsinh arccosh arctanh asinh acosh atanh ln log lg exp sqrt cbrt abs Abs max min gcd lcm det factorial binomial "
+    "arcsinh arccosh arctanh asinh acosh atanh cis ln log lg exp sqrt cbrt abs Abs max min gcd lcm det factorial binomial "
     "floor ceil ceiling Max Min".split()
 )
 _PLAIN_CONSTANTS = frozenset({"pi", "infinity", "infty", "oo", "inf"})
@@ -47,16 +47,22 @@ _TEXT_COMMANDS = frozenset(
 _NUMERAL = re.compile(
     r"\d{1,3}(?:\{,\}\d{3})+(?!\d)(?:\.\d+)?"  # thousands in TeX's braces
     r"|\d+\{,\}\d+"  # a decimal comma in TeX's braces
-    r"|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?"  # thousands
+    r"|[1-9]\d{0,2}(?:,\d{3})+(?![\d,])(?:\.\d+)?"  # thousands
     r"|\d{1,3}(?: \d{3})+(?!\d| ?/)(?:\.\d+)?"  # thousands by thin spaces
     r"|(?:\d+\.\d*|\.\d+|\d+)[eE][+-]?\d+(?![\d.])"
     r"|\d+\.(?!\.)\d*|\.\d+|\d+"
 )
 _REPEATING = re.compile(r"\\(?:overline|bar|dot|overbar) ?(?:\{ ?(\d+) ?\}|(\d))")
+_ELLIPSIS = re.compile(r" ?(?:\.\.\.|\\(?:l|c)?dots(?![A-Za-z]))")
+_PERIOD = re.compile(r"(?<=[.\d])(\d{1,6}?)\1\1?$(?<=\d\d\d)")
 _COMMAND = re.compile(r"\\([A-Za-z]+)\*? ?|\\(.)")
+_OTHER_LETTERS = re.compile(r"[^\W\d_](?:[^\W_]|[^\x00-\x7f])*")
 _HAS_WORD = re.compile(r"[A-Za-z]{2,}|[ap]\. ?m\b|\\", re.IGNORECASE)
 _LEADING_NUMERAL = re.compile(r"[\d.:,/]*\d ")
+_JOINED = re.compile(r"(.*[^\s,]),?\s+(and|or)", re.IGNORECASE)
+_VALUE_ENDS = frozenset({"number", ")", "}", "]", "ordinal"})
 _LETTERS = re.compile(r"[A-Za-z]+")
+_SIGNS = frozenset("+-*/^_=<>()[]{}|,;:!%'&") | CURRENCIES.keys()
 _TWO = {"<=": r"\le", ">=": r"\ge", "!=": r"\ne", "==": "=", "=<": r"\le", "=>": r"\ge", "->": r"\to", "<>": r"\ne"}
 
 
@@ -89,20 +95,26 @@ def _tokens(text: str) -> Iterator[Token]:
             previous = "number"
             continue
         if character == "\\":
-            found, position = _command(text, position, spaced)
+            found, position = _command(text, position, spaced, previous)
             for token in found:
                 yield token
-                previous = token.kind
+                previous = "number" if token.value == "pi" else token.kind
                 depth += (token.kind == "set{") - (token.kind == "set}")
             continue
         if character.isalpha():
             match = _LETTERS.match(text, position)
-            if match is None:
-                raise ParseError(f"unknown letter {character!r}")
+            if match is None:  # words in another script
+                match = _OTHER_LETTERS.match(text, position)
+                assert match is not None
+                yield Token("text", match[0].strip(), spaced)
+                position, previous = match.end(), "text"
+                continue
             run = match[0]
             following = text[match.end() : match.end() + 1]
-            yield from _letters(run, spaced, previous, following)
-            position, previous = match.end(), "name"
+            for token in _letters(run, spaced, previous, following):
+                yield token
+                previous = token.kind
+            position = match.end()
             continue
         if text[position : position + 3] == "...":
             yield Token("command", "ldots", spaced)
@@ -113,7 +125,7 @@ def _tokens(text: str) -> Iterator[Token]:
             yield Token("command", two[1:], spaced) if two[0] == "\\" else Token(two, two, spaced)
             position, previous = position + 2, two
             continue
-        if character not in "+-*/^_=<>()[]{}|,;:!%'&?#" + CURRENCY:
+        if character not in _SIGNS:
             raise ParseError(f"unknown character {character!r}")
         depth += (character in "([") - (character in ")]")
         yield Token(character, character, spaced)
@@ -145,10 +157,14 @@ def _numeral(text: str, start: int, depth: int) -> tuple[str, int]:
     repeating = _REPEATING.match(text, end)
     if repeating and "." in value:
         return f"{value}({repeating[1] or repeating[2]})", repeating.end()
+    ellipsis = _ELLIPSIS.match(text, end)
+    period = _PERIOD.search(value) if ellipsis and "." in value else None
+    if period is not None and ellipsis is not None:
+        return f"{value}({period[1]})", ellipsis.end()
     return value, end
 
 
-def _command(text: str, position: int, spaced: bool) -> tuple[list[Token], int]:
+def _command(text: str, position: int, spaced: bool, previous: str) -> tuple[list[Token], int]:
     match = _COMMAND.match(text, position)
     if match is None:
         raise ParseError("a backslash at the end")
@@ -165,7 +181,7 @@ def _command(text: str, position: int, spaced: bool) -> tuple[list[Token], int]:
         content, end = _braced(text, end)
         if name == "operatorname" and content.strip() in FUNCTIONS:
             return [Token("command", content.strip(), spaced)], end
-        return _text_tokens(content.replace("{", "").replace("}", "").replace("~", " ").strip(), spaced), end
+        return _text_tokens(content.replace("{", "").replace("}", "").replace("~", " ").strip(), spaced, previous), end
     if name in ("begin", "end") and text[end : end + 1] == "{":
         content, end = _braced(text, end)
         return [Token(name, content.strip(" *"), spaced)], end
@@ -175,17 +191,26 @@ def _command(text: str, position: int, spaced: bool) -> tuple[list[Token], int]:
     return [Token("command", name, spaced)], end
 
 
-def _text_tokens(content: str, spaced: bool) -> list[Token]:
-    """The content of a text command: mathematics if it has no words, else one text token behind a leading numeral."""
-    if not content:
+def _text_tokens(content: str, spaced: bool, previous: str) -> list[Token]:
+    """The content of a text command: mathematics if it has no words, else a text token behind a leading numeral.
+
+    A closing "and" or "or" is a token of its own; a letter behind a value is a unit if there is one of that name.
+    """
+    content = content.strip(".:;!? ") if content.strip(".:;!? ,") else ","
+    if content == ",":
         return []
     if content in FUNCTIONS - {"min", "max"}:
         return [Token("command", content, spaced)]
+    if previous in _VALUE_ENDS and units.read(content) is not None:
+        return [Token("text", content, spaced)]
     if not _HAS_WORD.search(content):
         return list(_tokens(content))
     numeral = _LEADING_NUMERAL.match(content)
     head = list(_tokens(numeral[0])) if numeral else []
-    return [*head, Token("text", content[numeral.end() if numeral else 0 :].strip(), spaced)]
+    words = content[numeral.end() if numeral else 0 :].strip()
+    joined = _JOINED.fullmatch(words)
+    tail = [Token("text", joined[1], spaced), Token("text", joined[2], True)] if joined else [Token("text", words, spaced)]
+    return [*head, *tail]
 
 
 def _braced(text: str, start: int) -> tuple[str, int]:
@@ -206,12 +231,12 @@ def _letters(run: str, spaced: bool, previous: str, following: str) -> Iterator[
     if run in FUNCTIONS or run in _PLAIN_CONSTANTS or run in _GREEK_WORDS:
         yield Token("command", run, spaced)
         return
-    after_value = previous in ("number", ")", "}", "]", "set}", "command", "%", "text", "name")
     if run in _SUFFIXES and previous == "number" and not spaced:
         yield Token("ordinal", run, spaced)
         return
-    is_unit = previous in ("number", ")", "}") and len(run) > 1 and units.is_bare_unit(run) and following != "("
-    if run.lower() in _WORDS or is_unit or (previous == "text" and after_value and len(run) > 1):
+    is_unit = previous in _VALUE_ENDS and len(run) > 1 and units.is_bare_unit(run) and following != "("
+    is_word = run.lower() in _WORDS and (len(run) > 2 or not run.isupper() or run == "OR")
+    if is_word or is_unit or (previous == "text" and len(run) > 1):
         yield Token("text", run, spaced)
         return
     pieces = _split_functions(run, following)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
-CURRENCY = "¤"
-r"""Stands for a dollar sign that is money, not a math delimiter."""
+CURRENCIES = {"¤": "dollars", "€": "euros", "£": "gbp", "¥": "yen", "₹": "rupees", "¢": "cents"}
+r"""Currency signs and the words for them; ¤ stands for a dollar sign that is money, not a math delimiter."""
 
 _FRACTIONS = {
     "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
@@ -44,15 +44,18 @@ _UNICODE_ROOT = re.compile(r"√\s*(\d+(?:\.\d+)?|[A-Za-z])")
 _BROKEN_ESCAPES = {"\x08": r"\b", "\x0c": r"\f", "\x07": r"\a", "\x0b": r"\v"}
 _BROKEN_TAB = re.compile(r"\t(?=ext\b|ext\{|imes\b|frac\b|heta\b|an\b)")
 _BROKEN_RETURN = re.compile(r"\r(?=ight\b|angle\b|ho\b)")
-_DOUBLED = re.compile(r"(?<!\\)\\\\(?=(?:[dtc]?frac|sqrt|left|right|text|begin|end|boxed|pi|cdot|times|infty|cup|pm)\b)")
-_QUADRUPLED = re.compile(r"\\\\\\\\")
+_DOUBLED = re.compile(r"(?<!\\)\\\\(?=[A-Za-z]{2,})")
+_SINGLE_BEGIN = re.compile(r"(?<!\\)\\begin\b")
+_DELIMITER_SIZE = re.compile(r"\\(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\s*")
 _LAYOUT = re.compile(
-    r"\\(?:left|right|middle|[bB]igg?[lrm]?|displaystyle|textstyle|scriptstyle|limits|nolimits|noindent|mathstrut|hfill)"
-    r"(?![A-Za-z])\.?(?=\s*[^\s\w]|\s|\w|$)"
+    r"\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|noindent|mathstrut|hfill|break|newline"
+    r"|tiny|small|large|Large|LARGE|huge|Huge|underline|centering)(?![A-Za-z])"
 )
 _DOT_DELIMITER = re.compile(r"\\(?:left|right)\s*\.")
 _SPACE = re.compile(r"(?<!\\)\\[,;:>\s~]|~|\\(?:q?quad|enspace|thinspace|hspace\{[^{}]*\}|[hv]?phantom(?:\{[^{}]*\}|\s*-)?)(?![A-Za-z])")
 _GLUED_QUAD = re.compile(r"\\(q?quad)(?=[A-Za-z])")
+_COLOR = re.compile(r"\\(?:text)?color\s*\{[A-Za-z]+\}")
+_MODULO = re.compile(r"\(\s*(?:\\b?mod|mod|\\(?:text|mathrm)\s*\{\s*mod\s*\})\s*([^()]{1,40})\)")
 _FRAC = re.compile(r"\\[dtcx]frac(?![A-Za-z])")
 _SUP_TAG = re.compile(r"<sup>(.*?)</sup>", re.IGNORECASE)
 _SUB_TAG = re.compile(r"<sub>(.*?)</sub>", re.IGNORECASE)
@@ -69,6 +72,8 @@ def normalise(text: str) -> str:
     if "\\" in text:
         text = _layout(text)
     text = text.replace("**", "^")
+    if "mod" in text:
+        text = _MODULO.sub(r"\\pmod{\1}", text)
     text = _dollars(text)
     text = " ".join(text.split())
     return _strip_end(text)
@@ -87,23 +92,24 @@ def _ascii(text: str) -> str:
 
 
 def _layout(text: str) -> str:
-    if _DOUBLED.search(text):  # a string escaped once too often
-        text = _QUADRUPLED.sub(r"\\\\ ", text) if r"\\\\" in text else text
-        text = _DOUBLED.sub(r"\\", text)
+    if _DOUBLED.search(text) and not _SINGLE_BEGIN.search(text):  # a string escaped once too often
+        text = _DOUBLED.sub(r"\\", text.replace(r"\\\\", r"\\ "))
     text = text.replace(r"\(", " ").replace(r"\)", " ")
     text = re.sub(r"(?<!\\)\\\[|(?<!\\)\\\]", " ", text)
     text = re.sub(r",\s*\\!\s*", "{,}", text).replace(r"\!", "")
     text = _DOT_DELIMITER.sub(" ", text)
+    text = _DELIMITER_SIZE.sub("", text)
     text = _LAYOUT.sub(" ", text)
+    text = _COLOR.sub(" ", text)
     text = _GLUED_QUAD.sub(r"\\\1 ", text)
     text = _SPACE.sub(" ", text)
     return _FRAC.sub(r"\\frac", text)
 
 
 def _dollars(text: str) -> str:
-    text = text.replace(r"\$", CURRENCY)
+    text = text.replace(r"\$", "¤").replace(r"\pounds", "£").replace(r"\euro", "€")
     if text.count("$") == 1:
-        text = text.replace("$", CURRENCY)
+        text = text.replace("$", "¤")
     if "<" in text:
         text = _SUB_TAG.sub(r"_{\1}", _SUP_TAG.sub(r"^{\1}", text))
     return text.replace("$", " ").replace("`", " ").replace('"', " ")

@@ -20,7 +20,7 @@ from fractions import Fraction
 
 from verifiers.math import units
 from verifiers.math.lexer import FUNCTIONS, ParseError, Token, tokenize
-from verifiers.math.normalise import CURRENCY
+from verifiers.math.normalise import CURRENCIES
 from verifiers.math.tree import (
     MINUS_ONE,
     ONE,
@@ -89,6 +89,13 @@ _ELLIPSES = frozenset("ldots cdots dots vdots dotsc dotsb".split())
 _MATRICES = frozenset("matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix array smallmatrix".split())
 _SYSTEMS = frozenset("cases aligned align gathered split rcases dcases".split())
 _STARTERS = frozenset("frac sqrt binom dbinom tbinom lfloor lceil langle lvert lVert boxed sum prod".split())
+_SETS_IN_WORDS = {
+    "all real numbers": "R", "all reals": "R", "any real number": "R", "real numbers": "R", "empty set": "empty",
+    "the empty set": "empty", "no solution": "empty", "no solutions": "empty", "no real solution": "empty",
+    "no real solutions": "empty",
+}  # fmt: skip
+_HEDGES = frozenset({"approximately", "about", "approx", "around", "roughly", "nearly", "exactly", "just"})
+_CONDITIONS = frozenset("for where when if with such is are as in on given whenever provided on over".split())
 _SEPARATORS = re.compile(r"[,;]?\s*(?:(and|or)\s*,?|[,;])", re.IGNORECASE)
 _ENDS = frozenset({")", "]", "}", "set}", "&", "row", "end", ",", ";"})
 
@@ -220,22 +227,33 @@ class Parser:
 
     def item(self) -> Node:
         """A relation or expression with the words around it."""
+        if self.token.kind == "command" and self.token.value in ("forall", "exists"):
+            quantifier = self.token.value
+            self.position += 1
+            return Apply(quantifier, (self.relation(),))
         leading = self.words()
-        if leading and (self.token.kind == "" or self.token.kind in _ENDS):
-            return Text(leading)
-        if leading:
+        if leading and (self.token.kind == "" or self.token.kind in _ENDS or self.at_separator()):
+            return Named(_SETS_IN_WORDS[leading.lower()]) if leading.lower() in _SETS_IN_WORDS else Text(leading)
+        if leading and leading.lower() not in _HEDGES:
             if not (leading.endswith((":", "=")) or self.accept(":") or self.accept("=")):
                 raise ParseError(f"words {leading!r} in front of an expression")
         found = self.relation()
         trailing = self.words()
+        found = _with_words(found, trailing) if trailing else found
         if trailing and self.token.kind and self.token.kind not in _ENDS and not self.at_separator():
-            self.remark()
-        return _with_words(found, trailing) if trailing else found
+            found = self.after_words(found, trailing)
+        return found
 
     def words(self) -> str:
         """Text tokens up to something else, as one string; "and" and "or" between items are left alone."""
         words = []
-        while self.token.kind == "text" and not self.at_separator():
+        while (self.token.kind == "text" and not self.at_separator()) or self.token.kind in CURRENCIES:
+            if self.token.kind in CURRENCIES:
+                if self.peek().kind in ("number", "-"):
+                    break
+                words.append(CURRENCIES[self.token.kind])
+                self.position += 1
+                continue
             words.append(self.token.value)
             self.position += 1
             if self.token.kind == "^" and units.read(words[-1]) is not None:
@@ -259,18 +277,38 @@ class Parser:
         token = self.token
         return token.kind in (",", ";") or (token.kind == "text" and _SEPARATORS.fullmatch(token.value) is not None)
 
-    def remark(self) -> None:
-        """Step over a condition behind an answer ("for all x > 0"): an expression list that must itself be readable."""
-        self.items()
+    def after_words(self, found: Node, words: str) -> Node:
+        """What may follow the words behind a value: the next part of a mixed unit (5 ft 6 in), or a condition.
+
+        A condition ("for all x > 0") must itself be readable; it does not change the value.
+        """
+        if words.split()[0].lower() in _CONDITIONS:
+            self.items()
+            return found
+        first, second = units.read(words), None
+        part = self.product() if self.token.kind == "number" else None
+        if part is not None:
+            second = units.read(self.words())
+        if first is None or second is None or first.dimensions != second.dimensions or not isinstance(found, Quantity):
+            raise ParseError(f"{words!r} in the middle of an answer")
+        assert part is not None
+        smaller = Mul((part, Num(second.factor / first.factor)))
+        return Quantity(Add((found.value, smaller)), found.words)
 
     def relation(self) -> Node:
         """A chain of relations."""
         self.enter()
-        if self.token.value in ("approx", "sim") and self.token.kind == "command":
+        if self.token.kind == "=" or (self.token.value in ("approx", "sim") and self.token.kind == "command"):
             self.position += 1
-        parts = [self.set_expression()]
+        parts = [self.residue(self.set_expression())]
         ops: list[str] = []
         while True:
+            start, words = self.position, self.words()
+            if words and not self.at_relation():
+                self.position = start
+                break
+            if words:
+                parts[-1] = _with_words(parts[-1], words)
             token = self.token
             op = _RELATIONS.get(token.value) if token.kind in ("=", "<", ">", "command") else None
             if token.kind == "command" and token.value == "not":
@@ -280,9 +318,20 @@ class Parser:
                 break
             self.position += 1
             ops.append(op)
-            parts.append(self.set_expression())
+            parts.append(self.residue(self.set_expression()))
         self.depth -= 1
         return Rel(tuple(ops), tuple(parts)) if ops else parts[0]
+
+    def residue(self, value: Node) -> Node:
+        r"""value, or value \pmod n."""
+        if self.token.kind == "command" and self.token.value in ("pmod", "mod", "bmod"):
+            self.position += 1
+            return Apply("pmod", (value, self.argument() if self.token.kind == "{" else self.product()))
+        return value
+
+    def at_relation(self) -> bool:
+        """Whether the next token relates two sides."""
+        return self.token.kind in ("=", "<", ">") or (self.token.kind == "command" and self.token.value in _RELATIONS)
 
     def set_expression(self) -> Node:
         """Unions, intersections and differences, from the left."""
@@ -357,24 +406,22 @@ class Parser:
                 sign = self.sign()
                 denominator = self.factor()
                 found = quotient(found, denominator if sign in (None, "+") else self.signed(sign, denominator))
-            elif self.starts_factor() and not self.numbers_collide(self.position):
+            elif self.starts_factor() and not self.numbers_collide(found):
                 found = _times(found, self.factor())
             else:
                 break
         self.depth -= 1
         return found
 
-    def numbers_collide(self, position: int) -> bool:
+    def numbers_collide(self, before: Node) -> bool:
         """Whether a numeral follows a numeral or a bare letter, which is no multiplication that anybody writes."""
-        if self.tokens[position].kind != "number":
-            return False
-        before = self.tokens[position - 1]
-        return before.kind in ("number", "name")
+        last = before.factors[-1] if isinstance(before, Mul) else before
+        return self.token.kind == "number" and isinstance(last, (Num, Sym, Based))
 
     def starts_factor(self) -> bool:
         """Whether the next token can begin a factor of an unwritten multiplication."""
         token = self.token
-        if token.kind in ("number", "name", "(", "[", "{", "open|", "begin", "set", CURRENCY, "set{"):
+        if token.kind in ("number", "name", "(", "[", "{", "open|", "begin", "set", "set{"):
             return True
         return token.kind == "command" and (
             token.value in FUNCTIONS
@@ -433,7 +480,10 @@ class Parser:
         return self.power(found) if self.token.kind == "^" else found
 
     def degrees(self, value: Node) -> Node:
-        """value°, with minutes and seconds of arc if they follow."""
+        """value°, with minutes and seconds of arc if they follow; °C and °F are temperatures."""
+        if self.token.kind == "name" and self.token.value in ("C", "F"):
+            self.position += 1
+            return Quantity(value, "celsius" if self.tokens[self.position - 1].value == "C" else "fahrenheit")
         if self.token.kind == "number" and self.peek().kind == "'":
             minutes = self.number()
             self.expect("'")
@@ -481,7 +531,7 @@ class Parser:
         if token.kind == "set":
             self.position += 1
             return self.signed_set(token.value)
-        if token.kind == CURRENCY:
+        if token.kind in CURRENCIES:
             return self.money()
         if token.kind == "text" and self.peek().kind == "_":
             return self.based_letters()
@@ -508,30 +558,25 @@ class Parser:
         return Named(name)
 
     def money(self) -> Node:
-        """A dollar sign before or behind an amount; alone it means nothing."""
+        """A currency sign before an amount."""
+        currency = CURRENCIES[self.token.kind]
         self.position += 1
-        if self.token.kind in ("number", "-"):
-            sign = self.sign()
-            amount = self.factor()
-            return Quantity(negative(amount) if sign == "-" else amount, "dollars")
-        raise ParseError("a dollar sign without an amount")
+        sign = self.sign()
+        amount = self.product()
+        return Quantity(negative(amount) if sign == "-" else amount, currency)
 
     def number(self) -> Num:
         """One numeral as it stands."""
         return _numeral(self.expect("number").value)
 
     def numeral(self) -> Node:
-        """A numeral, perhaps with a base, a fraction that makes it mixed, or a currency sign behind."""
+        """A numeral, perhaps with a base or a fraction that makes it mixed."""
         token = self.expect("number")
         if self.token.kind == "_":
             return self.based(token.value)
         whole = _numeral(token.value)
         mixed = self.mixed(whole) if token.value.isdigit() else None
-        found = whole if mixed is None else mixed
-        if self.token.kind == CURRENCY and self.peek().kind not in ("number",):
-            self.position += 1
-            return Quantity(found, "dollars")
-        return found
+        return whole if mixed is None else mixed
 
     def mixed(self, whole: Num) -> Num | None:
         r"""The mixed number that `1\frac12` or `1 1/2` spells, or None (then nothing is consumed)."""
@@ -651,6 +696,8 @@ class Parser:
         """The inside of a set: elements, or a variable and its conditions."""
         if self.accept("set}"):
             return Named("empty")
+        if self.token.kind == "begin":
+            return self.left_brace_system()
         first = self.items()
         if self.token.kind == "mid" or (self.token.kind == "command" and self.token.value in ("mid", "vert")):
             self.position += 1
@@ -664,6 +711,13 @@ class Parser:
             ratio = first.parts[0]
             return Builder(ratio.parts[0], Rel(first.ops, (ratio.parts[1], *first.parts[1:])))
         return Finite(first.items if isinstance(first, Items) else (first,))
+
+    def left_brace_system(self) -> Node:
+        r"""A system written as `\left\{ \begin{array} … \end{array} \right.`, or a matrix in set brackets."""
+        found = self.environment()
+        if self.accept("set}"):
+            return Finite((found,))
+        return Cases(found.rows) if isinstance(found, Matrix) else found
 
     def tex_group(self) -> Node:
         """A TeX group, or `{n \\choose k}`."""
@@ -775,7 +829,7 @@ class Parser:
                 raise ParseError(f"{name} takes one argument")
             return items
         factors = [self.function_factor()]
-        while self.starts_factor() and not self.is_function() and not self.numbers_collide(self.position):
+        while self.starts_factor() and not self.is_function() and not self.numbers_collide(factors[-1]):
             factors.append(self.function_factor())
         return (factors[0] if len(factors) == 1 else Mul(tuple(factors)),)
 
@@ -880,7 +934,9 @@ def _numeral(text: str) -> Num:
 
 
 def _times(left: Node, right: Node) -> Node:
-    """left · right, flat."""
+    """left · right, flat; a relation in brackets behind a value is a condition on it (`k\\pi (k \\in Z)`)."""
+    if isinstance(right, Rel):
+        return left
     factors = left.factors if isinstance(left, Mul) else (left,)
     return Mul((*factors, right))
 
@@ -890,6 +946,8 @@ def _apply(name: str, arguments: tuple[Node, ...], base: Node | None) -> Node:
         return Pow(Const("e"), arguments[0])
     if name == "sqrt":
         return Pow(arguments[0], Num(Fraction(1, 2)))
+    if name == "cis":
+        return Add((Apply("cos", arguments), Mul((Const("i"), Apply("sin", arguments)))))
     if name == "cbrt":
         return Pow(arguments[0], Num(Fraction(1, 3)))
     if name == "lg":

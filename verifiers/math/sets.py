@@ -114,6 +114,8 @@ def _of(node: Node) -> tuple[Interval, ...]:
             result = pieces[0]
             for piece in pieces[1:]:
                 result = _operation("union" if alternatives else "intersection", result, piece)
+            if not result and not alternatives:  # `x < 1, x > 2` can only mean "or"
+                result = merged(tuple(interval for piece in pieces for interval in piece))
             return result
         case Rel():
             return _of_relation(node)
@@ -136,6 +138,10 @@ def _of_relation(node: Rel) -> tuple[Interval, ...]:
         return _solved(node.ops[0], node.parts[0], node.parts[1])
     if len(node.ops) == 2:
         left, middle, right = node.parts
+        if not set(node.ops) <= _FLIPPED.keys():
+            raise NotASetError("a chain of other relations than inequalities")
+        if _is_variable(middle):
+            return _operation("intersection", _half_line(_FLIPPED[node.ops[0]], left), _half_line(node.ops[1], right))
         return _operation(
             "intersection", _solved(node.ops[0], left, middle), _solved(node.ops[1], middle, right)
         )

@@ -51,8 +51,8 @@ def _arithmetic() -> SimpleNamespace:
         number=lambda value: mp.mpc(value.numerator) / value.denominator,
         exp=mp.exp, log=mp.log, sin=mp.sin, cos=mp.cos, tan=mp.tan, asin=mp.asin, acos=mp.acos, atan=mp.atan,
         sinh=mp.sinh, cosh=mp.cosh, tanh=mp.tanh, asinh=mp.asinh, acosh=mp.acosh, atanh=mp.atanh, pi=mp.pi, e=mp.e,
-        gamma=mp.gamma, tolerance=mp.mpf(10) ** -(DIGITS - 15), largest=mp.mpf(10) ** 10_000,
-        smallest=mp.mpf(10) ** -10_000,
+        gamma=mp.gamma, tolerance=mp.mpf(10) ** -(DIGITS - 15), largest=mp.mpf(10) ** 1_000_000,
+        smallest=mp.mpf(10) ** -1_000_000,
     )  # fmt: skip
 
 

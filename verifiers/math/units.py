@@ -47,6 +47,8 @@ def _table() -> dict[str, tuple[str, Fraction]]:
         "power": (("w watt", "1"), ("kw kilowatt", "1000")),
         "half day": (("a.m am", "1"), ("p.m pm", "2")),
         "area": (("acre", "1"),),
+        "celsius": (("celsius", "1"),),
+        "fahrenheit": (("fahrenheit", "1"),),
     }  # fmt: skip
     return {
         name: (dimension, Fraction(factor))

@@ -43,8 +43,9 @@ class Reading:
 
     @property
     def words(self) -> str:
-        """The spelling as plain words, for comparison without regard to case."""
-        return re.sub(r"[\s{}~]|\\(?:text|textbf|textit|mathrm|mbox|mathbf|textnormal)(?![A-Za-z])", "", self.spelling).casefold()
+        """The spelling as plain words, for comparison without regard to case and fonts."""
+        plain = re.sub(r"[{}]|\\(?:text|textbf|textit|mathrm|mbox|mathbf|textnormal)(?![A-Za-z])", "", self.spelling)
+        return _BLANKS.sub("", " ".join(plain.split())).casefold()
 
     @property
     def wordy(self) -> bool:
@@ -135,11 +136,10 @@ class MathVerifier:
         try:
             if judge.same(gold.tree, pred.tree):
                 return "right", "equal"
-            if self.policy.decimal_comma:
-                for a, b in ((gold, pred), (pred, gold)):
-                    decimal = _decimal_comma(a, b)
-                    if decimal is not None and judge.same(decimal, b.tree):  # type: ignore[arg-type]
-                        return "right", "equal, with a decimal comma"
+            for first, second in ((gold, pred), (pred, gold)):
+                other = _other_reading(first, second, self.policy.decimal_comma)
+                if other is not None and judge.same(other, second.tree):  # type: ignore[arg-type]
+                    return "right", "equal, with the comma read the other way"
         except TooLargeError as error:
             return "refused", str(error)
         return failures[0] if failures else ("wrong", "different")
@@ -184,14 +184,24 @@ def _is_choice(answer: str) -> bool:
     ) is not None
 
 
-def _decimal_comma(candidate: Reading, other: Reading) -> Node | None:
-    """The decimal number that `2,74` may be, if the other side is a single number and `2,74` was read as a list."""
-    if not isinstance(candidate.tree, Items) or isinstance(other.tree, (Items, Group, Finite)):
-        return None
-    if re.fullmatch(r"-?\d+,\d+", candidate.spelling) is None:
+def _other_reading(candidate: Reading, other: Reading, decimal_comma: bool) -> Node | None:
+    """A comma read the other way, where the other side's kind asks for it.
+
+    `2,74` is a list of two, or a decimal if the other side is one number; `70,110` is a number, or a list of two if the
+    other side is a list.
+    """
+    is_list = isinstance(other.tree, (Items, Group, Finite))
+    if isinstance(candidate.tree, Items) and not is_list and decimal_comma:
+        spelling = candidate.spelling.replace(",", ".") if _ONE_COMMA.fullmatch(candidate.spelling) else ""
+    elif isinstance(candidate.tree, Num) and is_list and _THOUSANDS.fullmatch(candidate.spelling):
+        spelling = candidate.spelling.replace(",", ", ")
+    else:
         return None
     try:
-        tree = parse(candidate.spelling.replace(",", "."))
+        return parse(spelling)
     except ParseError:
         return None
-    return tree if isinstance(tree, Num) else None
+
+
+_ONE_COMMA = re.compile(r"-?\d+,\d+")
+_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")

@@ -1,10 +1,10 @@
 """MATH-like problems drawn by templates: the embedded default source, with exact answers and worked solutions.
 
-Seven subjects after MATH, levels 1 to 5, several templates for each pair of them. Every quantity is an integer, a fraction
-or a radical that is known exactly by construction; number theory asks SymPy for factorizations and orders.
+Seven subjects after MATH, levels 1 to 5, several templates for each pair of them. Every quantity is an integer, a
+fraction or a radical that is known exactly by construction; number theory asks SymPy for factorizations and orders.
 
-An item is a pure function of `(split, seed, index)`. Which split an instance belongs to is decided by its question text
-alone (`split_of`), so no seed, and no wording, can carry a test problem into a training set.
+An item is a pure function of `(split, seed, index)`. Which split an instance belongs to is decided by its question
+text alone (`split_of`), so no seed, and no wording, can carry a test problem into a training set.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ MAX_ATTEMPTS = 1_000
 def split_of(question: str) -> str:
     """The split that a question belongs to: `"test"` for one bucket in ten of a fixed hash, else `"train"`.
 
-    Only what the mathematics hangs on is hashed: the numbers and operators of each formula, the numbers between the formulas,
-    and words in capitals (strings of letters to be arranged). Another wording, another name of a variable or another order of
-    the same facts therefore stays in the same split; equal texts do so a fortiori.
+    Only what the mathematics hangs on is hashed: the numbers and operators of each formula, the numbers between the
+    formulas, and words in capitals (strings of letters to be arranged). Another wording, another name of a variable or
+    another order of the same facts therefore stays in the same split; equal texts do so a fortiori.
     """
     parts = question.split("$")
     formulas = (re.sub(r"\\?[A-Za-z]+|\s", "", formula) for formula in parts[1::2])
@@ -121,7 +121,8 @@ class ProceduralMath:
                     },
                 )
         raise RuntimeError(
-            f"no {self.split} problem of {subject}, level {level}, in {MAX_ATTEMPTS} draws: its templates have too few instances"
+            f"no {self.split} problem of {subject}, level {level}, in {MAX_ATTEMPTS} draws: its templates have too few "
+            f"instances"
         )
 
 

@@ -55,7 +55,8 @@ def slope(rng: Random) -> Draft:
             )
         ),
         tex.number(result),
-        rf"The slope is the change in $y$ over the change in $x$: $\frac{{{y2} - {tex.paren(y1)}}}{{{x2} - {tex.paren(x1)}}}"
+        rf"The slope is the change in $y$ over the change in $x$: $\frac{{{y2} - {tex.paren(y1)}}}{{{x2} - "
+        rf"{tex.paren(x1)}}}"
         f" = {tex.equal(tex.frac(y2 - y1, x2 - x1), tex.number(result))}$.",
     )
 
@@ -74,8 +75,8 @@ def function_value(rng: Random) -> Draft:
             )
         ),
         str(result),
-        rf"Substituting $x = {at}$, the terms are ${a} \cdot {at * at} = {a * at * at}$, "
-        rf"${b} \cdot {tex.paren(at)} = {b * at}$ and ${c}$. Their sum is ${result}$.",
+        rf"Substituting $x = {at}$, the terms are ${a} \cdot {at * at} = {a * at * at}$, ${b} \cdot {tex.paren(at)} = "
+        rf"{b * at}$ and ${c}$. Their sum is ${result}$.",
     )
 
 
@@ -116,8 +117,8 @@ def midpoint(rng: Random) -> Draft:
     return Draft(
         f"The midpoint of the segment $\\overline{{AB}}$ is ${middle}$, and $A = ({x1}, {y1})$. Find $B$. {form}",
         f"({x2}, {y2})",
-        rf"The midpoint averages the coordinates, so each coordinate of $B$ is twice that of the midpoint less that of $A$: "
-        rf"$x = {x1 + x2} - {tex.paren(x1)} = {x2}$ and $y = {y1 + y2} - {tex.paren(y1)} = {y2}$.",
+        rf"The midpoint averages the coordinates, so each coordinate of $B$ is twice that of the midpoint less that of "
+        rf"$A$: $x = {x1 + x2} - {tex.paren(x1)} = {x2}$ and $y = {y1 + y2} - {tex.paren(y1)} = {y2}$.",
     )
 
 
@@ -150,8 +151,8 @@ def linear_inequality(rng: Random) -> Draft:
         )
         + " Express your answer in interval notation.",
         answer,
-        rf"Collecting terms gives ${tex.polynomial([a - c, 0])} {relation} {d - b}$. Dividing by ${a - c}${turn}: "
-        rf"$x {final} {written}$.",
+        rf"Collecting terms gives ${tex.polynomial([a - c, 0])} {relation} {d - b}$. Dividing by ${a - c}${turn}: $x "
+        rf"{final} {written}$.",
     )
 
 
@@ -199,12 +200,13 @@ def factor_quadratic(rng: Random) -> Draft:
         rng.choice(
             (
                 f"The quadratic ${quadratic}$ can be factored as ${form}$, {where}. Find the ordered pair $(a, b)$.",
-                f"Factor ${quadratic}$ in the form ${form}$, {where}. Express your answer as the ordered pair $(a, b)$.",
+                f"Factor ${quadratic}$ in the form ${form}$, {where}. Express your answer as the ordered pair $(a, "
+                f"b)$.",
             )
         ),
         f"({p}, {q})",
-        f"We need two numbers with product ${lead} \\cdot {tex.paren(p * q)} = {lead * p * q}$ and sum ${lead * p + q}$: "
-        f"they are ${lead * p}$ and ${q}$. Splitting the middle term and grouping gives "
+        f"We need two numbers with product ${lead} \\cdot {tex.paren(p * q)} = {lead * p * q}$ and sum "
+        f"${lead * p + q}$: they are ${lead * p}$ and ${q}$. Splitting the middle term and grouping gives "
         f"$({tex.polynomial([1, p], variable)})({tex.polynomial([lead, q], variable)})$, so $a = {p}$ and $b = {q}$.",
     )
 
@@ -227,8 +229,8 @@ def quadratic_roots(rng: Random) -> Draft:
         rng.choice((f"Solve ${equation}$.", f"Find all values of $x$ that satisfy ${equation}$."))
         + " List all solutions in increasing order, separated by commas.",
         answer,
-        f"With everything on one side the equation is ${tex.polynomial(coefficients)} = 0$, and the left side factors as "
-        f"${factors}$. Setting each factor to zero gives $x = {tex.number(low)}$ and $x = {tex.number(high)}$.",
+        f"With everything on one side the equation is ${tex.polynomial(coefficients)} = 0$, and the left side factors "
+        f"as ${factors}$. Setting each factor to zero gives $x = {tex.number(low)}$ and $x = {tex.number(high)}$.",
     )
 
 
@@ -273,8 +275,8 @@ def line_through_points(rng: Random) -> Draft:
         )
         + " Express your answer in the form $y = mx + b$.",
         answer,
-        rf"The slope is $m = \frac{{{y2} - {tex.paren(y1)}}}{{{x2} - {tex.paren(x1)}}} = {tex.number(m)}$. The first point "
-        rf"gives $b = {y1} - {tex.paren(m)} \cdot {tex.paren(x1)} = {intercept}$.",
+        rf"The slope is $m = \frac{{{y2} - {tex.paren(y1)}}}{{{x2} - {tex.paren(x1)}}} = {tex.number(m)}$. The first "
+        rf"point gives $b = {y1} - {tex.paren(m)} \cdot {tex.paren(x1)} = {intercept}$.",
     )
 
 
@@ -288,8 +290,8 @@ def absolute_value_equation(rng: Random) -> Draft:
         rng.choice((f"Solve $|{inside}| = {c}$.", f"Find all real numbers $x$ such that $|{inside}| = {c}$."))
         + " List all solutions in increasing order, separated by commas.",
         tex.listing(map(tex.number, (low, high))),
-        f"Either ${inside} = {c}$, so ${tex.multiple(a, 'x')} = {c - b}$ and $x = {tex.number(high)}$, or "
-        f"${inside} = {-c}$, so ${tex.multiple(a, 'x')} = {-c - b}$ and $x = {tex.number(low)}$.",
+        f"Either ${inside} = {c}$, so ${tex.multiple(a, 'x')} = {c - b}$ and $x = {tex.number(high)}$, or ${inside} = "
+        f"{-c}$, so ${tex.multiple(a, 'x')} = {-c - b}$ and $x = {tex.number(low)}$.",
     )
 
 
@@ -335,7 +337,8 @@ def quadratic_formula(rng: Random) -> Draft:
         )
         + " Express your answer in simplest radical form.",
         answer,
-        rf"By the quadratic formula, $x = \frac{{{-b} \pm \sqrt{{{b * b} - 4 \cdot {tex.paren(a)} \cdot {tex.paren(c)}}}}}"
+        rf"By the quadratic formula, $x = \frac{{{-b} \pm \sqrt{{{b * b} - 4 \cdot {tex.paren(a)} \cdot "
+        rf"{tex.paren(c)}}}}}"
         rf"{{{2 * a}}} = \frac{{{-b} \pm \sqrt{{{discriminant}}}}}{{{2 * a}}}$. The {which} value is ${answer}$.",
     )
 
@@ -357,8 +360,8 @@ def parabola_vertex(rng: Random) -> Draft:
         )
         + " Express your answer as an ordered pair $(x, y)$.",
         tex.ordered(map(tex.number, (h, k))),
-        f"Completing the square, ${quadratic} = {tex.signed_sum([square, tex.number(k)])}$. The square vanishes at "
-        f"$x = {tex.number(h)}$, where $y = {tex.number(k)}$.",
+        f"Completing the square, ${quadratic} = {tex.signed_sum([square, tex.number(k)])}$. The square vanishes at $x "
+        f"= {tex.number(h)}$, where $y = {tex.number(k)}$.",
     )
 
 
@@ -388,8 +391,8 @@ def inverse_function(rng: Random) -> Draft:
         + " Express your answer as a single fraction in $x$.",
         answer,
         rf"Setting $y = {rule}$ gives $y({tex.polynomial([c, d])}) = {tex.polynomial([a, b])}$, so "
-        rf"$x({tex.polynomial([c, -a], 'y')}) = {tex.polynomial([-d, b], 'y')}$. Solving for $x$ and renaming $y$ to $x$, "
-        rf"${name}^{{-1}}(x) = {answer}$.",
+        rf"$x({tex.polynomial([c, -a], 'y')}) = {tex.polynomial([-d, b], 'y')}$. Solving for $x$ and renaming $y$ to "
+        rf"$x$, ${name}^{{-1}}(x) = {answer}$.",
     )
 
 
@@ -423,8 +426,8 @@ def quadratic_inequality(rng: Random) -> Draft:
         )
         + " Express your answer in interval notation.",
         answer,
-        f"The quadratic factors as ${tex.factor_for_root(low)}{tex.factor_for_root(high)}$, with roots ${a}$ and ${b}$. Its "
-        f"graph opens upward, so the inequality holds {where}{'' if strict else ', the roots included'}.",
+        f"The quadratic factors as ${tex.factor_for_root(low)}{tex.factor_for_root(high)}$, with roots ${a}$ and "
+        f"${b}$. Its graph opens upward, so the inequality holds {where}{'' if strict else ', the roots included'}.",
     )
 
 
@@ -444,8 +447,8 @@ def infinite_geometric_series(rng: Random) -> Draft:
             )
         ),
         tex.number(total),
-        rf"The first term is $a = {tex.number(first)}$ and the common ratio is $r = {tex.number(ratio)}$, so the sum is "
-        rf"$\frac{{a}}{{1 - r}} = {tex.number(first)} \div {tex.number(1 - ratio)} = {tex.number(total)}$.",
+        rf"The first term is $a = {tex.number(first)}$ and the common ratio is $r = {tex.number(ratio)}$, so the sum "
+        rf"is $\frac{{a}}{{1 - r}} = {tex.number(first)} \div {tex.number(1 - ratio)} = {tex.number(total)}$.",
     )
 
 
@@ -484,9 +487,9 @@ def rational_inequality(rng: Random) -> Draft:
         )
         + " Express your answer in interval notation.",
         answer,
-        rf"Bringing ${k}$ to the left gives ${difference} {relation} 0$. The numerator vanishes at $x = {tex.number(root)}$ "
-        rf"and the denominator at $x = {q}$, which is excluded. Testing the sign of the quotient in the intervals cut by these "
-        rf"two points leaves ${answer}$.",
+        rf"Bringing ${k}$ to the left gives ${difference} {relation} 0$. The numerator vanishes at $x = "
+        rf"{tex.number(root)}$ and the denominator at $x = {q}$, which is excluded. Testing the sign of the quotient "
+        rf"in the intervals cut by these two points leaves ${answer}$.",
     )
 
 
@@ -503,7 +506,8 @@ def function_domain(rng: Random) -> Draft:
         answer = rf"{tex.interval(str(low), str(hole), '[)')} \cup {tex.interval(str(hole), str(high), '(]')}"
         steps = (
             rf"The radicand factors as $-{tex.factor_for_root(low)}{tex.factor_for_root(high)}$ and is nonnegative for "
-            rf"${low} \le x \le {high}$. The denominator vanishes at $x = {hole}$, which lies in this interval and must be "
+            rf"${low} \le x \le {high}$. The denominator vanishes at $x = {hole}$, which lies in this interval and "
+            rf"must be "
             "left out."
         )
     else:
@@ -534,24 +538,23 @@ def symmetric_expression(rng: Random) -> Draft:
     s, p = nonzero(rng, 12), nonzero(rng, 12)
     square = s * s - 2 * p
     cube = s**3 - 3 * p * s
+    cubes = f"$a^3 + b^3 = (a + b)^3 - 3ab(a + b) = {s**3} - {tex.paren(3 * p * s)}$"
+    ratio = rf"$\frac{{a}}{{b}} + \frac{{b}}{{a}} = \frac{{(a + b)^2 - 2ab}}{{ab}} = \frac{{{square}}}{{{p}}}$"
+    reciprocals = (
+        r"$\frac{1}{a^2} + \frac{1}{b^2} = \frac{(a + b)^2 - 2ab}{(ab)^2} = " + rf"\frac{{{square}}}{{{p * p}}}$"
+    )
+    fourths = (
+        rf"$a^2 + b^2 = {tex.paren(s)}^2 - 2 \cdot {tex.paren(p)} = {square}$ and $a^4 + b^4 = (a^2 + b^2)^2 - 2(ab)^2 "
+        rf"= {square**2} - {2 * p * p}$"
+    )
     expression, value, step = rng.choice(
         (
-            ("a^3 + b^3", Fraction(cube), f"$a^3 + b^3 = (a + b)^3 - 3ab(a + b) = {s**3} - {tex.paren(3 * p * s)}$"),
-            (
-                r"\frac{a}{b} + \frac{b}{a}",
-                Fraction(square, p),
-                rf"$\frac{{a}}{{b}} + \frac{{b}}{{a}} = \frac{{(a + b)^2 - 2ab}}{{ab}} = \frac{{{square}}}{{{p}}}$",
-            ),
-            (
-                r"\frac{1}{a^2} + \frac{1}{b^2}",
-                Fraction(square, p * p),
-                rf"$\frac{{1}}{{a^2}} + \frac{{1}}{{b^2}} = \frac{{(a + b)^2 - 2ab}}{{(ab)^2}} = "
-                rf"\frac{{{square}}}{{{p * p}}}$",
-            ),
-            ("a^4 + b^4", Fraction(square**2 - 2 * p * p), f"$a^2 + b^2 = {s}^2 - 2 \\cdot {tex.paren(p)} = {square}$ and "
-             f"$a^4 + b^4 = (a^2 + b^2)^2 - 2(ab)^2 = {square**2} - {2 * p * p}$"),
+            ("a^3 + b^3", Fraction(cube), cubes),
+            (r"\frac{a}{b} + \frac{b}{a}", Fraction(square, p), ratio),
+            (r"\frac{1}{a^2} + \frac{1}{b^2}", Fraction(square, p * p), reciprocals),
+            ("a^4 + b^4", Fraction(square**2 - 2 * p * p), fourths),
         )
-    )  # fmt: skip
+    )
     return Draft(
         rng.choice(
             (
@@ -586,7 +589,7 @@ def rationalize_denominator(rng: Random) -> Draft:
             )
         ),
         answer,
-        rf"Multiplying numerator and denominator by $\sqrt{{{m}}} {minus} \sqrt{{{n}}}$ makes the denominator "
-        rf"${m} - {n} = {m - n}$. So the value is $\frac{{{factor}(\sqrt{{{m}}} {minus} \sqrt{{{n}}})}}{{{m - n}}} = "
+        rf"Multiplying numerator and denominator by $\sqrt{{{m}}} {minus} \sqrt{{{n}}}$ makes the denominator ${m} - "
+        rf"{n} = {m - n}$. So the value is $\frac{{{factor}(\sqrt{{{m}}} {minus} \sqrt{{{n}}})}}{{{m - n}}} = "
         rf"{answer}$.",
     )

@@ -28,8 +28,8 @@ def marble_draw(rng: Random) -> Draft:
     good = j + k if negative else i
     result = Fraction(good, total)
     return Draft(
-        f"A bag contains ${i}$ {a}, ${j}$ {b} and ${k}$ {c} marbles. One marble is drawn at random. What is the probability "
-        f"that it is {'not ' if negative else ''}{a}?{FRACTION}",
+        f"A bag contains ${i}$ {a}, ${j}$ {b} and ${k}$ {c} marbles. One marble is drawn at random. What is the "
+        f"probability that it is {'not ' if negative else ''}{a}?{FRACTION}",
         tex.number(result),
         f"There are ${i} + {j} + {k} = {total}$ marbles, and ${good}$ of them are {'not ' if negative else ''}{a}. The "
         f"probability is ${tex.equal(tex.frac(good, total), tex.number(result))}$.",
@@ -43,18 +43,22 @@ def independent_choices(rng: Random) -> Draft:
     name = rng.choice(NAMES)
     question = rng.choice(
         (
-            f"{name} has ${a}$ shirts, ${b}$ pairs of trousers and ${c}$ hats. How many different outfits consisting of one "
+            f"{name} has ${a}$ shirts, ${b}$ pairs of trousers and ${c}$ hats. How many different outfits consisting "
+            f"of one "
             "shirt, one pair of trousers and one hat are possible?",
-            f"A menu offers ${a}$ soups, ${b}$ main dishes and ${c}$ desserts. In how many ways can {name} order a meal of one "
+            f"A menu offers ${a}$ soups, ${b}$ main dishes and ${c}$ desserts. In how many ways can {name} order a "
+            f"meal of one "
             "soup, one main dish and one dessert?",
-            f"From village A to village B there are ${a}$ roads, from B to C there are ${b}$, and from C to D there are ${c}$. "
+            f"From village A to village B there are ${a}$ roads, from B to C there are ${b}$, and from C to D there "
+            f"are ${c}$. "
             "How many routes lead from A through B and C to D?",
         )
     )
     return Draft(
         question,
         str(a * b * c),
-        f"The three choices are independent, so their numbers are multiplied: ${tex.product((a, b, c))} = {a * b * c}$.",
+        f"The three choices are independent, so their numbers are multiplied: ${tex.product((a, b, c))} = "
+        f"{a * b * c}$.",
     )
 
 
@@ -92,14 +96,17 @@ def two_dice(rng: Random) -> Draft:
     m, n = rng.randint(4, 12), rng.randint(4, 12)
     kind = rng.choice(("exactly", "at least"))
     target = rng.randint(4, m + n - 2)
-    good = sum((i + j == target) if kind == "exactly" else (i + j >= target) for i in range(1, m + 1) for j in range(1, n + 1))
+    good = sum(
+        (i + j == target) if kind == "exactly" else (i + j >= target) for i in range(1, m + 1) for j in range(1, n + 1)
+    )
     result = Fraction(good, m * n)
     return Draft(
-        f"A fair ${m}$-sided die with faces numbered $1$ to ${m}$ and a fair ${n}$-sided die with faces numbered $1$ to ${n}$ "
-        f"are rolled. What is the probability that the sum of the two numbers is {kind} ${target}$?{FRACTION}",
+        f"A fair ${m}$-sided die with faces numbered $1$ to ${m}$ and a fair ${n}$-sided die with faces numbered $1$ "
+        f"to ${n}$ are rolled. What is the probability that the sum of the two numbers is {kind} ${target}$?{FRACTION}",
         tex.number(result),
-        rf"There are ${m} \cdot {n} = {m * n}$ equally likely outcomes. Counting for each value of the first die, ${good}$ of "
-        f"them have a sum of {kind} ${target}$. The probability is ${tex.equal(tex.frac(good, m * n), tex.number(result))}$.",
+        rf"There are ${m} \cdot {n} = {m * n}$ equally likely outcomes. Counting for each value of the first die, "
+        rf"${good}$ of them have a sum of {kind} ${target}$. The probability is "
+        f"${tex.equal(tex.frac(good, m * n), tex.number(result))}$.",
     )
 
 
@@ -117,11 +124,11 @@ def committee(rng: Random) -> Draft:
         )
     )
     return Draft(
-        f"In how many ways can a {whole} of {counted(i, first)} and {counted(j, second)} be {verb} from ${m}$ {first} and ${n}$ "
-        f"{second}?",
+        f"In how many ways can a {whole} of {counted(i, first)} and {counted(j, second)} be {verb} from ${m}$ {first} "
+        f"and ${n}$ {second}?",
         str(result),
-        rf"There are ${_binom(m, i)} = {math.comb(m, i)}$ choices of {first} and ${_binom(n, j)} = {math.comb(n, j)}$ choices "
-        rf"of {second}. Together there are ${math.comb(m, i)} \cdot {math.comb(n, j)} = {result}$ ways.",
+        rf"There are ${_binom(m, i)} = {math.comb(m, i)}$ choices of {first} and ${_binom(n, j)} = {math.comb(n, j)}$ "
+        rf"choices of {second}. Together there are ${math.comb(m, i)} \cdot {math.comb(n, j)} = {result}$ ways.",
     )
 
 
@@ -143,14 +150,15 @@ def letter_arrangements(rng: Random) -> Draft:
     return Draft(
         rng.choice(
             (
-                rf"How many different strings can be made by rearranging all letters of the string {word} (the string itself "
+                rf"How many different strings can be made by rearranging all letters of the string {word} (the string "
+                rf"itself "
                 "counts as one of them)?",
                 rf"In how many distinguishable ways can the ${n}$ letters of {word} be arranged in a row?",
             )
         ),
         str(result),
-        rf"There are ${n}$ letters, so ${n}!$ arrangements if all were different. Exchanging equal letters changes nothing, "
-        rf"which leaves $\frac{{{n}!}}{{{bottom}}} = {result}$.",
+        rf"There are ${n}$ letters, so ${n}!$ arrangements if all were different. Exchanging equal letters changes "
+        rf"nothing, which leaves $\frac{{{n}!}}{{{bottom}}} = {result}$.",
     )
 
 
@@ -165,8 +173,8 @@ def two_of_one_color(rng: Random) -> Draft:
     result = Fraction(good, math.comb(total, 2))
     count = rf"{_binom(i, 2)} + {_binom(j, 2)} = {good}" if same else rf"{i} \cdot {j} = {good}"
     return Draft(
-        f"An urn contains ${i}$ {a} balls and ${j}$ {b} balls. Two balls are drawn at random without replacement. What is the "
-        f"probability that they have {'the same color' if same else 'different colors'}?{FRACTION}",
+        f"An urn contains ${i}$ {a} balls and ${j}$ {b} balls. Two balls are drawn at random without replacement. What "
+        f"is the probability that they have {'the same color' if same else 'different colors'}?{FRACTION}",
         tex.number(result),
         rf"There are ${_binom(total, 2)} = {math.comb(total, 2)}$ equally likely pairs. Of these, ${count}$ have "
         f"{'the same color' if same else 'different colors'}, so the probability is "
@@ -186,7 +194,8 @@ def binomial_probability(rng: Random) -> Draft:
         denominator = rng.randint(3, 6)
         p = Fraction(rng.randint(1, denominator - 1), denominator)
         name = rng.choice(NAMES)
-        setting = f"In each round of a game, {name} wins with probability ${tex.number(p)}$, independently of the other rounds."
+        chance = f"with probability ${tex.number(p)}$, independently of the other rounds"
+        setting = f"In each round of a game, {name} wins {chance}."
         event = f"{name} wins exactly ${k}$ of ${n}$ rounds"
     result = math.comb(n, k) * p**k * (1 - p) ** (n - k)
     one, other = tex.number(p), tex.number(1 - p)
@@ -211,8 +220,8 @@ def committee_at_least(rng: Random) -> Draft:
         return Draft(
             f"{intro}. How many of the possible committees contain at least one {one}?",
             str(total - none),
-            rf"There are ${_binom(m + n, size)} = {total}$ committees, and ${_binom(n, size)} = {none}$ of them consist of "
-            f"{second} only. This leaves ${total} - {none} = {total - none}$.",
+            rf"There are ${_binom(m + n, size)} = {total}$ committees, and ${_binom(n, size)} = {none}$ of them "
+            rf"consist of {second} only. This leaves ${total} - {none} = {total - none}$.",
         )
     result = Fraction(total - none, total)
     return Draft(
@@ -233,19 +242,19 @@ def lattice_paths(rng: Random) -> Draft:
     avoid = rng.random() < 0.5
     result = total - first * second if avoid else first * second
     through = (
-        rf"Through $({a}, {b})$ there are ${_binom(a + b, a)} \cdot {_binom(x + y - a - b, x - a)} = {first} \cdot {second} = "
-        rf"{first * second}$ paths"
+        rf"Through $({a}, {b})$ there are ${_binom(a + b, a)} \cdot {_binom(x + y - a - b, x - a)} = {first} \cdot "
+        rf"{second} = {first * second}$ paths"
     )
     steps = (
-        rf"Altogether there are ${_binom(x + y, x)} = {total}$ paths. {through}, which leaves ${total} - {first * second} = "
-        rf"{result}$."
+        rf"Altogether there are ${_binom(x + y, x)} = {total}$ paths. {through}, which leaves ${total} - "
+        rf"{first * second} = {result}$."
         if avoid
         else f"{through}: any path to $({a}, {b})$ is followed by any path from there."
     )
     move = "Each step goes one unit to the right or one unit up."
     return Draft(
-        f"How many paths lead from $(0, 0)$ to $({x}, {y})$ and {'do not pass' if avoid else 'pass'} through $({a}, {b})$? "
-        f"{move}",
+        f"How many paths lead from $(0, 0)$ to $({x}, {y})$ and {'do not pass' if avoid else 'pass'} through $({a}, "
+        f"{b})$? {move}",
         str(result),
         steps,
     )
@@ -262,12 +271,12 @@ def round_table(rng: Random) -> Draft:
         result = math.factorial(n - 1) - 2 * math.factorial(n - 2)
         one, two = rng.sample(NAMES, 2)
         return Draft(
-            f"In how many ways can ${n}$ {people} sit around a round table if two of them, {one} and {two}, must not sit next "
-            f"to each other? {table}",
+            f"In how many ways can ${n}$ {people} sit around a round table if two of them, {one} and {two}, must not "
+            f"sit next to each other? {table}",
             str(result),
-            rf"Without the condition there are $({n} - 1)! = {math.factorial(n - 1)}$ seatings. With {one} and {two} side by "
-            rf"side they form a block with $2$ inner orders, which gives $2 \cdot ({n} - 2)! = {2 * math.factorial(n - 2)}$. "
-            f"The difference is ${result}$.",
+            rf"Without the condition there are $({n} - 1)! = {math.factorial(n - 1)}$ seatings. With {one} and {two} "
+            rf"side by side they form a block with $2$ inner orders, which gives $2 \cdot ({n} - 2)! = "
+            rf"{2 * math.factorial(n - 2)}$. The difference is ${result}$.",
         )
     blocks = n - k + 1
     result = math.factorial(blocks - 1) * math.factorial(k)
@@ -276,8 +285,8 @@ def round_table(rng: Random) -> Draft:
         f"{friends} occupy ${k}$ consecutive seats? {table}",
         str(result),
         rf"The ${k}$ {friends} form one block, which leaves ${blocks}$ objects around the table: $({blocks} - 1)! = "
-        rf"{math.factorial(blocks - 1)}$ ways. Inside the block there are ${k}! = {math.factorial(k)}$ orders. The product is "
-        f"${result}$.",
+        rf"{math.factorial(blocks - 1)}$ ways. Inside the block there are ${k}! = {math.factorial(k)}$ orders. The "
+        rf"product is ${result}$.",
     )
 
 
@@ -293,12 +302,12 @@ def expected_payout(rng: Random) -> Draft:
     result = p * win + q * small - rest * lose
     name = rng.choice(NAMES)
     return Draft(
-        f"In one round of a game, {name} wins ${win}$ points with probability ${tex.number(p)}$, wins ${small}$ points with "
-        f"probability ${tex.number(q)}$, and otherwise loses {counted(lose, 'points')}. What is the expected "
+        f"In one round of a game, {name} wins ${win}$ points with probability ${tex.number(p)}$, wins ${small}$ points "
+        f"with probability ${tex.number(q)}$, and otherwise loses {counted(lose, 'points')}. What is the expected "
         f"change of {name}'s score in one round? Express your answer as an integer or as a fraction in lowest terms.",
         tex.number(result),
-        rf"The loss has probability $1 - {tex.number(p)} - {tex.number(q)} = {tex.number(rest)}$. The expected value is "
-        rf"${tex.number(p)} \cdot {win} + {tex.number(q)} \cdot {small} - {tex.number(rest)} \cdot {lose} = "
+        rf"The loss has probability $1 - {tex.number(p)} - {tex.number(q)} = {tex.number(rest)}$. The expected value "
+        rf"is ${tex.number(p)} \cdot {win} + {tex.number(q)} \cdot {small} - {tex.number(rest)} \cdot {lose} = "
         rf"{tex.number(result)}$.",
     )
 
@@ -314,15 +323,16 @@ def stars_and_bars(rng: Random) -> Draft:
     things, people = rng.choice((("coins", "children"), ("pencils", "students"), ("apples", "baskets")))
     each = f", if each of them must get at least {counted(least, things)}" if least else ""
     given = (
-        rf"Setting aside ${least}$ for each first, ${total} - {kinds} \cdot {least} = {free}$ remain to be distributed freely. "
+        rf"Setting aside ${least}$ for each first, ${total} - {kinds} \cdot {least} = {free}$ remain to be distributed "
+        rf"freely. "
         if least
         else ""
     )
     variables = ", ".join(f"x_{i}" for i in range(1, kinds + 1))
     question = rng.choice(
         (
-            f"In how many ways can ${total}$ identical {things} be distributed among ${kinds}$ different {people}{each}?"
-            + (f" Some of the {people} may get nothing." if least == 0 else ""),
+            f"In how many ways can ${total}$ identical {things} be distributed among ${kinds}$ different "
+            f"{people}{each}?" + (f" Some of the {people} may get nothing." if least == 0 else ""),
             f"How many solutions does ${' + '.join(f'x_{i}' for i in range(1, kinds + 1))} = {total}$ have in integers "
             rf"${variables} \ge {least}$?",
         )
@@ -331,8 +341,8 @@ def stars_and_bars(rng: Random) -> Draft:
         question,
         str(result),
         given
-        + f"A distribution of ${free}$ objects is a row of ${free}$ stars and ${kinds - 1}$ bars, so the number of ways is "
-        f"${_binom(free + kinds - 1, kinds - 1)} = {result}$.",
+        + f"A distribution of ${free}$ objects is a row of ${free}$ stars and ${kinds - 1}$ bars, so the number of "
+        f"ways is ${_binom(free + kinds - 1, kinds - 1)} = {result}$.",
     )
 
 
@@ -361,8 +371,8 @@ def inclusion_exclusion(rng: Random) -> Draft:
             )
         ),
         str(result),
-        f"There are ${x}$ multiples of ${a}$, ${y}$ multiples of ${b}$, and ${z}$ multiples of both, that is of ${both}$. By "
-        f"inclusion and exclusion the count is {step}, which is ${result}$.",
+        f"There are ${x}$ multiples of ${a}$, ${y}$ multiples of ${b}$, and ${z}$ multiples of both, that is of "
+        f"${both}$. By inclusion and exclusion the count is {step}, which is ${result}$.",
     )
 
 
@@ -375,13 +385,14 @@ def two_bags(rng: Random) -> Draft:
     left, right = p * Fraction(a, a + b), (1 - p) * Fraction(c, c + d)
     result = left / (left + right)
     return Draft(
-        f"Bag A contains ${a}$ {first} and ${b}$ {second} marbles; bag B contains ${c}$ {first} and ${d}$ {second} marbles. Bag "
-        f"A is chosen with probability ${tex.number(p)}$ and otherwise bag B, and one marble is drawn at random from the chosen "
-        f"bag. Given that the marble is {first}, what is the probability that it came from bag A?{FRACTION}",
+        f"Bag A contains ${a}$ {first} and ${b}$ {second} marbles; bag B contains ${c}$ {first} and ${d}$ {second} "
+        f"marbles. Bag A is chosen with probability ${tex.number(p)}$ and otherwise bag B, and one marble is drawn at "
+        f"random from the chosen bag. Given that the marble is {first}, what is the probability that it came from bag "
+        f"A?{FRACTION}",
         tex.number(result),
-        rf"The probability of bag A and {first} is ${tex.number(p)} \cdot {tex.frac(a, a + b)} = {tex.number(left)}$, that of "
-        rf"bag B and {first} is ${tex.number(1 - p)} \cdot {tex.frac(c, c + d)} = {tex.number(right)}$. The conditional "
-        rf"probability is ${tex.number(left)} \div \left({tex.number(left)} + {tex.number(right)}\right) = "
+        rf"The probability of bag A and {first} is ${tex.number(p)} \cdot {tex.frac(a, a + b)} = {tex.number(left)}$, "
+        rf"that of bag B and {first} is ${tex.number(1 - p)} \cdot {tex.frac(c, c + d)} = {tex.number(right)}$. The "
+        rf"conditional probability is ${tex.number(left)} \div \left({tex.number(left)} + {tex.number(right)}\right) = "
         rf"{tex.number(result)}$.",
     )
 
@@ -403,8 +414,9 @@ def binomial_coefficient_of(rng: Random) -> Draft:
                 )
             ),
             str(result),
-            rf"By the Binomial Theorem the term with $x^{k}$ is ${_binom(n, k)} ({tex.multiple(a, 'x')})^{k} ({b})^{n - k}$. Its "
-            rf"coefficient is ${math.comb(n, k)} \cdot {a**k} \cdot {tex.paren(b ** (n - k))} = {result}$.",
+            rf"By the Binomial Theorem the term with $x^{k}$ is ${_binom(n, k)} ({tex.multiple(a, 'x')})^{k} "
+            rf"({b})^{n - k}$. Its coefficient is ${math.comb(n, k)} \cdot {a**k} \cdot {tex.paren(b ** (n - k))} = "
+            rf"{result}$.",
         )
     # In (ax^p + b/x^q)^n the constant term takes x^p exactly k times, with pk = q(n - k).
     p, q, scale = rng.choice(((1, 1, 2), (1, 1, 3), (1, 1, 4), (2, 1, 2), (2, 1, 3), (1, 2, 2), (1, 2, 3)))
@@ -415,9 +427,9 @@ def binomial_coefficient_of(rng: Random) -> Draft:
     return Draft(
         rf"Find the constant term in the expansion of $\left({base}\right)^{n}$.",
         str(result),
-        rf"In the term with $k$ factors ${tex.multiple(a, tex.power('x', p))}$ the exponent of $x$ is ${tex.multiple(p, 'k')} - "
-        rf"{q if q > 1 else ''}({n} - k)$, which is zero for $k = {k}$. That term is ${_binom(n, k)} \cdot {a**k} \cdot "
-        rf"{tex.paren(b ** (n - k))} = {result}$.",
+        rf"In the term with $k$ factors ${tex.multiple(a, tex.power('x', p))}$ the exponent of $x$ is "
+        rf"${tex.multiple(p, 'k')} - {q if q > 1 else ''}({n} - k)$, which is zero for $k = {k}$. That term is "
+        rf"${_binom(n, k)} \cdot {a**k} \cdot {tex.paren(b ** (n - k))} = {result}$.",
     )
 
 
@@ -430,14 +442,14 @@ def chance_meeting(rng: Random) -> Draft:
     missed = Fraction((span - v) ** 2 + (span - w) ** 2, 2 * span**2)
     result = 1 - missed
     return Draft(
-        f"{one} and {two} each arrive at a station at a random moment of the same ${span}$ minutes, independently and uniformly "
-        f"distributed. {one} waits ${v}$ minutes and then leaves, {two} waits ${w}$ minutes and then leaves. What is the "
-        f"probability that they meet?{FRACTION}",
+        f"{one} and {two} each arrive at a station at a random moment of the same ${span}$ minutes, independently and "
+        f"uniformly distributed. {one} waits ${v}$ minutes and then leaves, {two} waits ${w}$ minutes and then leaves. "
+        f"What is the probability that they meet?{FRACTION}",
         tex.number(result),
-        rf"Let the arrival times be coordinates in a square of side ${span}$. They miss each other if {two} comes more than ${v}$ "
-        rf"minutes after {one}, or {one} more than ${w}$ minutes after {two}: two right triangles with legs ${span - v}$ and "
-        rf"${span - w}$. The probability of meeting is $1 - \frac{{{span - v}^2 + {span - w}^2}}{{2 \cdot {span}^2}} = "
-        rf"{tex.number(result)}$.",
+        rf"Let the arrival times be coordinates in a square of side ${span}$. They miss each other if {two} comes more "
+        rf"than ${v}$ minutes after {one}, or {one} more than ${w}$ minutes after {two}: two right triangles with legs "
+        rf"${span - v}$ and ${span - w}$. The probability of meeting is $1 - \frac{{{span - v}^2 + {span - w}^2}}{{2 "
+        rf"\cdot {span}^2}} = {tex.number(result)}$.",
     )
 
 
@@ -458,11 +470,13 @@ def dart_in_rectangle(rng: Random) -> Draft:
     answer = tex.pi(share) if near else tex.combination((1, ""), (-share, r"\pi"))
     last = "" if near else f" The complement has probability ${answer}$."
     return Draft(
-        f"A point is chosen uniformly at random inside a rectangle with sides ${length}$ and ${width}$. What is the probability "
-        f"that its distance to {place} is {'less' if near else 'greater'} than ${r}$? Express your answer in terms of $\\pi$.",
+        f"A point is chosen uniformly at random inside a rectangle with sides ${length}$ and ${width}$. What is the "
+        f"probability that its distance to {place} is {'less' if near else 'greater'} than ${r}$? Express your answer "
+        f"in terms of $\\pi$.",
         answer,
-        f"The points at a distance less than ${r}$ form {region} the area ${tex.pi(circles * r * r)}$. The rectangle has area "
-        rf"${length} \cdot {width} = {length * width}$, so the probability of this region is ${tex.pi(share)}$.{last}",
+        rf"The points at a distance less than ${r}$ form {region} the area ${tex.pi(circles * r * r)}$. The rectangle "
+        rf"has area ${length} \cdot {width} = {length * width}$, so the probability of this region is "
+        rf"${tex.pi(share)}$.{last}",
     )
 
 
@@ -476,15 +490,17 @@ def fixed_points(rng: Random) -> Draft:
         derangements.append((len(derangements) - 1) * (derangements[-1] + derangements[-2]))
     rest = derangements[n - k]
     good = math.comb(n, k) * rest
-    things, owners = rng.choice((("letters", "envelopes"), ("hats", "guests"), ("keys", "locks"), ("name tags", "desks")))
+    things, owners = rng.choice(
+        (("letters", "envelopes"), ("hats", "guests"), ("keys", "locks"), ("name tags", "desks"))
+    )
     right = "is where it belongs" if k < 2 else "are where they belong"
     event = f"none of them {right}" if k == 0 else f"exactly ${k}$ of them {right}"
     others = f"All ${n}$" if k == 0 else f"The other ${n - k}$"
     intro = f"There are ${n}$ {things} for ${n}$ {owners}, one for each."
     steps = (
-        f"There are ${_binom(n, k)} = {math.comb(n, k)}$ ways to choose the {things} that end up right. {others} must be "
-        f"misplaced, which is possible in $D_{{{n - k}}} = {rest}$ ways, from $D_0 = 1$, $D_1 = 0$ and "
-        f"$D_m = (m - 1)(D_{{m - 1}} + D_{{m - 2}})$."
+        f"There are ${_binom(n, k)} = {math.comb(n, k)}$ ways to choose the {things} that end up right. {others} must "
+        f"be misplaced, which is possible in $D_{{{n - k}}} = {rest}$ ways, from $D_0 = 1$, $D_1 = 0$ and $D_m = (m - "
+        f"1)(D_{{m - 1}} + D_{{m - 2}})$."
     )
     if rng.random() < 0.4:
         return Draft(
@@ -494,7 +510,8 @@ def fixed_points(rng: Random) -> Draft:
         )
     result = Fraction(good, math.factorial(n))
     return Draft(
-        f"{intro} The {things} are given out at random, one to each of the {owners}. What is the probability that {event}?"
+        f"{intro} The {things} are given out at random, one to each of the {owners}. What is the probability that "
+        f"{event}?"
         f"{FRACTION}",
         tex.number(result),
         rf"{steps} The probability is $\frac{{{math.comb(n, k)} \cdot {rest}}}{{{n}!}} = {tex.number(result)}$.",
@@ -511,28 +528,29 @@ def no_two_adjacent(rng: Random) -> Draft:
         good = math.comb(n - k - 1, k - 1) * n // k
         count = (
             rf"In a row of ${n}$ seats there would be ${_binom(n - k + 1, k)}$ ways; those that use both ends, "
-            rf"${_binom(n - k - 1, k - 2)}$ of them, are not allowed in a circle. This leaves ${math.comb(n - k + 1, k)} - "
-            rf"{math.comb(n - k - 1, k - 2)} = {good}$."
+            rf"${_binom(n - k - 1, k - 2)}$ of them, are not allowed in a circle. This leaves "
+            rf"${math.comb(n - k + 1, k)} - {math.comb(n - k - 1, k - 2)} = {good}$."
         )
     else:
         good = math.comb(n - k + 1, k)
         count = (
-            rf"Placing the ${n - k}$ seats that are not chosen leaves ${n - k + 1}$ gaps, each with room for at most one chosen "
-            rf"seat: ${_binom(n - k + 1, k)} = {good}$ ways."
+            rf"Placing the ${n - k}$ seats that are not chosen leaves ${n - k + 1}$ gaps, each with room for at most "
+            rf"one chosen seat: ${_binom(n - k + 1, k)} = {good}$ ways."
         )
     shape = "in a circle around a table" if circle else "in a row"
     intro = f"There are ${n}$ numbered seats {shape}."
     if rng.random() < 0.5:
         return Draft(
-            f"{intro} In how many ways can ${k}$ of the seats be chosen so that no two chosen seats are next to each other?",
+            f"{intro} In how many ways can ${k}$ of the seats be chosen so that no two chosen seats are next to each "
+            f"other?",
             str(good),
             count,
         )
     total = math.comb(n, k)
     result = Fraction(good, total)
     return Draft(
-        f"{intro} A set of ${k}$ seats is chosen at random. What is the probability that no two chosen seats are next to each "
-        f"other?{FRACTION}",
+        f"{intro} A set of ${k}$ seats is chosen at random. What is the probability that no two chosen seats are next "
+        f"to each other?{FRACTION}",
         tex.number(result),
         rf"There are ${_binom(n, k)} = {total}$ possible choices. {count} The probability is "
         f"${tex.equal(tex.frac(good, total), tex.number(result))}$.",
@@ -550,20 +568,21 @@ def gamblers_ruin(rng: Random) -> Draft:
     name = rng.choice(NAMES)
     intro = rng.choice(
         (
-            f"{name} has {counted(start, 'coins')} and plays a game repeatedly. In each round {name} wins one "
-            f"coin with probability ${tex.number(p)}$ and otherwise loses one coin. {name} stops when there are ${goal}$ coins, or "
-            f"none. What is the probability that {name} stops with ${goal}$ coins?",
+            f"{name} has {counted(start, 'coins')} and plays a game repeatedly. In each round {name} wins one coin "
+            f"with probability ${tex.number(p)}$ and otherwise loses one coin. {name} stops when there are ${goal}$ "
+            f"coins, or none. What is the probability that {name} stops with ${goal}$ coins?",
             f"A frog sits at ${start}$ on the number line. Each second it jumps one unit to the right with probability "
-            f"${tex.number(p)}$ and otherwise one unit to the left, until it reaches $0$ or ${goal}$. What is the probability that "
-            f"it reaches ${goal}$ before $0$?",
+            f"${tex.number(p)}$ and otherwise one unit to the left, until it reaches $0$ or ${goal}$. What is the "
+            f"probability that it reaches ${goal}$ before $0$?",
         )
     )
     return Draft(
         intro + FRACTION,
         tex.number(result),
-        rf"Let $u_k$ be the probability from position $k$; then $u_k = {tex.number(p)} u_{{k + 1}} + {tex.number(1 - p)} "
-        rf"u_{{k - 1}}$ with $u_0 = 0$ and $u_{goal} = 1$. The differences $u_{{k + 1}} - u_k$ form a geometric sequence with ratio "
-        rf"$r = {tex.number(ratio)}$, so $u_{start} = \frac{{1 - r^{start}}}{{1 - r^{goal}}} = {tex.number(result)}$.",
+        rf"Let $u_k$ be the probability from position $k$; then $u_k = {tex.number(p)} u_{{k + 1}} + "
+        rf"{tex.number(1 - p)} u_{{k - 1}}$ with $u_0 = 0$ and $u_{goal} = 1$. The differences $u_{{k + 1}} - u_k$ "
+        rf"form a geometric sequence with ratio $r = {tex.number(ratio)}$, so $u_{start} = \frac{{1 - r^{start}}}{{1 - "
+        rf"r^{goal}}} = {tex.number(result)}$.",
     )
 
 
@@ -581,12 +600,13 @@ def taking_turns(rng: Random) -> Draft:
     result = first_round / (1 - round_fails)
     listed = ", ".join(tex.number(chance) for chance in chances[:2])
     return Draft(
-        f"{players[0]}, {players[1]} and {players[2]} take turns throwing at a target, in this order, again and again, until "
-        f"someone hits it and wins. Their throws hit with probabilities ${listed}$ and ${tex.number(chances[2])}$, respectively, "
-        f"independently of each other. What is the probability that {players[who]} wins?{FRACTION}",
+        f"{players[0]}, {players[1]} and {players[2]} take turns throwing at a target, in this order, again and again, "
+        f"until someone hits it and wins. Their throws hit with probabilities ${listed}$ and "
+        f"${tex.number(chances[2])}$, respectively, independently of each other. What is the probability that "
+        f"{players[who]} wins?{FRACTION}",
         tex.number(result),
-        rf"The probability that {players[who]} wins in the first round is ${tex.number(first_round)}$, and a whole round passes "
-        rf"without a hit with probability $q = {tex.number(round_fails)}$. Summing over the rounds, the probability is "
-        rf"${tex.number(first_round)} (1 + q + q^2 + \cdots) = {tex.number(first_round)} \div {tex.number(1 - round_fails)} = "
-        rf"{tex.number(result)}$.",
+        rf"The probability that {players[who]} wins in the first round is ${tex.number(first_round)}$, and a whole "
+        rf"round passes without a hit with probability $q = {tex.number(round_fails)}$. Summing over the rounds, the "
+        rf"probability is ${tex.number(first_round)} (1 + q + q^2 + \cdots) = {tex.number(first_round)} \div "
+        rf"{tex.number(1 - round_fails)} = {tex.number(result)}$.",
     )

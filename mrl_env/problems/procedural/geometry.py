@@ -45,11 +45,11 @@ def triangle_angle(rng: Random) -> Draft:
         )
     if kind == 1:
         return Draft(
-            rf"In triangle ${p}{q}{r}$, $\angle {p} = {a}^\circ$ and $\angle {q} = {b}^\circ$. What is the measure of the "
-            rf"exterior angle of the triangle at ${r}$, in degrees?",
+            rf"In triangle ${p}{q}{r}$, $\angle {p} = {a}^\circ$ and $\angle {q} = {b}^\circ$. What is the measure of "
+            rf"the exterior angle of the triangle at ${r}$, in degrees?",
             tex.degrees(a + b),
-            rf"An exterior angle equals the sum of the two interior angles that are not adjacent to it: ${a}^\circ + {b}^\circ = "
-            rf"{a + b}^\circ$.",
+            rf"An exterior angle equals the sum of the two interior angles that are not adjacent to it: ${a}^\circ + "
+            rf"{b}^\circ = {a + b}^\circ$.",
         )
     a *= 2
     return Draft(
@@ -103,11 +103,12 @@ def rectangle_sides(rng: Random) -> Draft:
             rf"The other side is ${a * b} \div {a} = {b}$, so the perimeter is $2({a} + {b}) = {2 * (a + b)}$.",
         )
     return Draft(
-        f"The perimeter of a rectangle is ${2 * (a + b)}$ units, and one of its sides is ${a}$ units long. What is its area, in "
+        f"The perimeter of a rectangle is ${2 * (a + b)}$ units, and one of its sides is ${a}$ units long. What is its "
+        f"area, in "
         "square units?",
         str(a * b),
-        rf"Half of the perimeter is ${a + b}$, so the other side is ${a + b} - {a} = {b}$ and the area is ${a} \cdot {b} = "
-        rf"{a * b}$.",
+        rf"Half of the perimeter is ${a + b}$, so the other side is ${a + b} - {a} = {b}$ and the area is ${a} \cdot "
+        rf"{b} = {a * b}$.",
     )
 
 
@@ -123,24 +124,28 @@ def pythagorean_side(rng: Random) -> Draft:
             rng.choice(
                 (
                     f"The legs of a right triangle have lengths ${a}$ and ${b}$. What is the length of the hypotenuse?",
-                    f"A ship sails ${a}$ miles due north and then ${b}$ miles due east. How many miles is it from its starting "
+                    f"A ship sails ${a}$ miles due north and then ${b}$ miles due east. How many miles is it from its "
+                    f"starting "
                     "point?",
                 )
             ),
             str(c),
-            rf"By the Pythagorean Theorem, ${a}^2 + {b}^2 = {a * a} + {b * b} = {c * c}$, and $\sqrt{{{c * c}}} = {c}$.",
+            rf"By the Pythagorean Theorem, ${a}^2 + {b}^2 = {a * a} + {b * b} = {c * c}$, and $\sqrt{{{c * c}}} = "
+            rf"{c}$.",
         )
     return Draft(
         rng.choice(
             (
-                f"The hypotenuse of a right triangle is ${c}$ and one leg is ${a}$. What is the length of the other leg?",
-                f"A ladder of length ${c}$ feet leans against a vertical wall. Its foot is ${a}$ feet away from the wall on level "
+                f"The hypotenuse of a right triangle is ${c}$ and one leg is ${a}$. What is the length of the other "
+                f"leg?",
+                f"A ladder of length ${c}$ feet leans against a vertical wall. Its foot is ${a}$ feet away from the "
+                f"wall on level "
                 "ground. How many feet high is its top?",
             )
         ),
         str(b),
-        rf"By the Pythagorean Theorem, the square of the missing side is ${c}^2 - {a}^2 = {c * c} - {a * a} = {b * b}$, and "
-        rf"$\sqrt{{{b * b}}} = {b}$.",
+        rf"By the Pythagorean Theorem, the square of the missing side is ${c}^2 - {a}^2 = {c * c} - {a * a} = "
+        rf"{b * b}$, and $\sqrt{{{b * b}}} = {b}$.",
     )
 
 
@@ -152,17 +157,18 @@ def sector_measure(rng: Random) -> Draft:
     if rng.random() < 0.5:
         answer = tex.pi(share * r * r)
         return Draft(
-            rf"What is the area of a sector with a central angle of ${angle}^\circ$ in a circle of radius ${r}$?{IN_PI}",
+            rf"What is the area of a sector with a central angle of ${angle}^\circ$ in a circle of radius "
+            rf"${r}$?{IN_PI}",
             answer,
-            rf"The sector is $\frac{{{angle}}}{{360}} = {tex.number(share)}$ of the circle, whose area is ${tex.pi(r * r)}$. Its "
-            rf"area is ${tex.number(share)} \cdot {tex.pi(r * r)} = {answer}$.",
+            rf"The sector is $\frac{{{angle}}}{{360}} = {tex.number(share)}$ of the circle, whose area is "
+            rf"${tex.pi(r * r)}$. Its area is ${tex.number(share)} \cdot {tex.pi(r * r)} = {answer}$.",
         )
     answer = tex.pi(share * 2 * r)
     return Draft(
         rf"In a circle of radius ${r}$, how long is an arc with a central angle of ${angle}^\circ$?{IN_PI}",
         answer,
-        rf"The arc is $\frac{{{angle}}}{{360}} = {tex.number(share)}$ of the circumference, which is ${tex.pi(2 * r)}$. Its length "
-        rf"is ${tex.number(share)} \cdot {tex.pi(2 * r)} = {answer}$.",
+        rf"The arc is $\frac{{{angle}}}{{360}} = {tex.number(share)}$ of the circumference, which is "
+        rf"${tex.pi(2 * r)}$. Its length is ${tex.number(share)} \cdot {tex.pi(2 * r)} = {answer}$.",
     )
 
 
@@ -175,17 +181,19 @@ def similar_triangles(rng: Random) -> Draft:
     result = Fraction(b * c, a)
     question = rng.choice(
         (
-            rf"Triangles $ABC$ and $DEF$ are similar, with $A$, $B$, $C$ corresponding to $D$, $E$, $F$. If $AB = {a}$, $DE = {b}$ "
-            rf"and $BC = {c}$, what is $EF$?",
-            f"A vertical pole ${a}$ feet tall casts a shadow ${b}$ feet long. At the same time a building ${c}$ feet tall casts a "
+            rf"Triangles $ABC$ and $DEF$ are similar, with $A$, $B$, $C$ corresponding to $D$, $E$, $F$. If $AB = "
+            rf"{a}$, $DE = {b}$ and $BC = {c}$, what is $EF$?",
+            f"A vertical pole ${a}$ feet tall casts a shadow ${b}$ feet long. At the same time a building ${c}$ feet "
+            f"tall casts a "
             "shadow on level ground. How many feet long is the shadow of the building?",
         )
     )
     return Draft(
         question + " Express your answer as an integer or as a fraction in lowest terms.",
         tex.number(result),
-        rf"Corresponding lengths are proportional with the factor ${tex.equal(tex.frac(b, a), tex.number(Fraction(b, a)))}$, so "
-        rf"the length is ${c} \cdot {tex.number(Fraction(b, a))} = {tex.number(result)}$.",
+        rf"Corresponding lengths are proportional with the factor "
+        rf"${tex.equal(tex.frac(b, a), tex.number(Fraction(b, a)))}$, so the length is ${c} \cdot "
+        rf"{tex.number(Fraction(b, a))} = {tex.number(result)}$.",
     )
 
 
@@ -210,7 +218,8 @@ def special_right_triangle(rng: Random) -> Draft:
     given = "each leg" if given == "legs" else f"the {given}"
     asked = "each leg" if asked == "legs" else f"the {asked}"
     return Draft(
-        rf"A right triangle has an angle of ${angle}^\circ$, and {given} has length ${n}$. What is the length of {asked}?{RADICAL}",
+        rf"A right triangle has an angle of ${angle}^\circ$, and {given} has length ${n}$. What is the length of "
+        rf"{asked}?{RADICAL}",
         answer,
         rf"The sides of such a triangle are in the ratio ${ratio}$. So the length of {asked} is ${n} \cdot "
         rf"{tex.square_root(square)} = {answer}$.",
@@ -229,15 +238,24 @@ def transformed_point(rng: Random) -> Draft:
         (
             ("reflected over the line $y = x$", (y, x), "swaps the two coordinates"),
             ("reflected over the line $y = -x$", (-y, -x), "swaps the two coordinates and changes both signs"),
-            (f"reflected over the vertical line $x = {k}$", (2 * k - x, y), f"replaces $x$ by ${2 * k} - x$ and keeps $y$"),
-            (f"reflected over the horizontal line $y = {k}$", (x, 2 * k - y), f"keeps $x$ and replaces $y$ by ${2 * k} - y$"),
+            (
+                f"reflected over the vertical line $x = {k}$",
+                (2 * k - x, y),
+                f"replaces $x$ by ${2 * k} - x$ and keeps $y$",
+            ),
+            (
+                f"reflected over the horizontal line $y = {k}$",
+                (x, 2 * k - y),
+                f"keeps $x$ and replaces $y$ by ${2 * k} - y$",
+            ),
             (r"rotated $90^\circ$ counterclockwise about the origin", (-y, x), "sends $(x, y)$ to $(-y, x)$"),
             (r"rotated $90^\circ$ clockwise about the origin", (y, -x), "sends $(x, y)$ to $(y, -x)$"),
             (f"reflected through the point $({k}, 0)$", (2 * k - x, -y), f"sends $(x, y)$ to $({2 * k} - x, -y)$"),
         )
     )
     return Draft(
-        f"The point $({x}, {y})$ is {move}. What are the coordinates of its image? Express your answer as an ordered pair $(x, y)$.",
+        f"The point $({x}, {y})$ is {move}. What are the coordinates of its image? Express your answer as an ordered "
+        f"pair $(x, y)$.",
         f"({image[0]}, {image[1]})",
         f"This transformation {rule}, so $({x}, {y})$ goes to $({image[0]}, {image[1]})$.",
     )
@@ -247,7 +265,9 @@ def transformed_point(rng: Random) -> Draft:
 def regular_polygon_area(rng: Random) -> Draft:
     """Area of an equilateral triangle or a regular hexagon."""
     n = rng.randint(2, 80)
-    shape, sides, share = rng.choice((("equilateral triangle", 3, Fraction(1, 4)), ("regular hexagon", 6, Fraction(3, 2))))
+    shape, sides, share = rng.choice(
+        (("equilateral triangle", 3, Fraction(1, 4)), ("regular hexagon", 6, Fraction(3, 2)))
+    )
     kind = rng.randrange(3)
     if kind == 0:
         side, given, step = Fraction(n), f"side length ${n}$", ""
@@ -262,12 +282,12 @@ def regular_polygon_area(rng: Random) -> Draft:
         return Draft(
             f"What is the area of an equilateral triangle with height ${n}$?{RADICAL}",
             area,
-            rf"The height is $\frac{{\sqrt{{3}}}}{{2}}$ times the side, so the side is $\frac{{2}}{{\sqrt{{3}}}} \cdot {n} = "
-            rf"{tex.multiple(Fraction(2 * n, 3), SQRT3)}$. The area is $\frac{{1}}{{2}} \cdot {tex.multiple(Fraction(2 * n, 3), SQRT3)} "
-            rf"\cdot {n} = {area}$.",
+            rf"The height is $\frac{{\sqrt{{3}}}}{{2}}$ times the side, so the side is $\frac{{2}}{{\sqrt{{3}}}} \cdot "
+            rf"{n} = {tex.multiple(Fraction(2 * n, 3), SQRT3)}$. The area is $\frac{{1}}{{2}} \cdot "
+            rf"{tex.multiple(Fraction(2 * n, 3), SQRT3)} \cdot {n} = {area}$.",
         )
     area = tex.multiple(share * side * side, SQRT3)
-    formula = rf"\frac{{\sqrt{{3}}}}{{4}} s^2" if sides == 3 else rf"6 \cdot \frac{{\sqrt{{3}}}}{{4}} s^2"
+    formula = r"\frac{\sqrt{3}}{4} s^2" if sides == 3 else r"6 \cdot \frac{\sqrt{3}}{4} s^2"
     square = tex.number(side * side)
     return Draft(
         f"What is the area of {'an' if sides == 3 else 'a'} {shape} with {given}?{RADICAL}",
@@ -283,7 +303,12 @@ def round_solid(rng: Random) -> Draft:
     radius, both = f"$r = {r}$", f"$r = {r}$ and $h = {h}$"
     what, factor, formula, values = rng.choice(
         (
-            (f"volume of a cone with base radius ${r}$ and height ${h}$", Fraction(r * r * h, 3), r"\frac{1}{3} \pi r^2 h", both),
+            (
+                f"volume of a cone with base radius ${r}$ and height ${h}$",
+                Fraction(r * r * h, 3),
+                r"\frac{1}{3} \pi r^2 h",
+                both,
+            ),
             (f"volume of a cylinder with radius ${r}$ and height ${h}$", Fraction(r * r * h), r"\pi r^2 h", both),
             (
                 f"total surface area of a cylinder with radius ${r}$ and height ${h}$, both bases included",
@@ -324,14 +349,15 @@ def triangle_from_vertices(rng: Random) -> Draft:
         rng.choice(
             (
                 f"What is the area of the triangle with vertices $({x1}, {y1})$, $({x2}, {y2})$ and $({x3}, {y3})$?",
-                f"The points $A = ({x1}, {y1})$, $B = ({x2}, {y2})$ and $C = ({x3}, {y3})$ are joined to form a triangle. Find its "
+                f"The points $A = ({x1}, {y1})$, $B = ({x2}, {y2})$ and $C = ({x3}, {y3})$ are joined to form a "
+                f"triangle. Find its "
                 "area.",
             )
         ),
         tex.number(result),
         rf"From the first vertex the other two are reached by $({u}, {v})$ and $({s}, {t})$. The area is "
-        rf"$\frac{{1}}{{2}} |{tex.product((u, t))} - {tex.paren(v)} \cdot {tex.paren(s)}| = \frac{{1}}{{2}} \cdot {abs(cross)} = "
-        rf"{tex.number(result)}$.",
+        rf"$\frac{{1}}{{2}} |{tex.product((u, t))} - {tex.paren(v)} \cdot {tex.paren(s)}| = \frac{{1}}{{2}} \cdot "
+        rf"{abs(cross)} = {tex.number(result)}$.",
     )
 
 
@@ -347,16 +373,18 @@ def box_diagonal(rng: Random) -> Draft:
     return Draft(
         rng.choice(
             (
-                f"A rectangular box has edges of length ${a}$, ${b}$ and ${c}$. How long is a diagonal that joins two opposite "
+                f"A rectangular box has edges of length ${a}$, ${b}$ and ${c}$. How long is a diagonal that joins two "
+                f"opposite "
                 "corners through the inside of the box?",
-                f"A box is ${a}$ inches wide, ${b}$ inches deep and ${c}$ inches high. What is the length, in inches, of the "
+                f"A box is ${a}$ inches wide, ${b}$ inches deep and ${c}$ inches high. What is the length, in inches, "
+                f"of the "
                 "longest straight thin rod that fits into it?",
             )
         )
         + RADICAL,
         answer,
-        rf"Using the Pythagorean Theorem twice, the square of the diagonal is ${a}^2 + {b}^2 + {c}^2 = {square}$, so its length is "
-        rf"${tex.equal(tex.root(square), answer)}$.",
+        rf"Using the Pythagorean Theorem twice, the square of the diagonal is ${a}^2 + {b}^2 + {c}^2 = {square}$, so "
+        rf"its length is ${tex.equal(tex.root(square), answer)}$.",
     )
 
 
@@ -396,11 +424,11 @@ def third_side(rng: Random) -> Draft:
     p, q, r = rng.sample("ABCDEFGHJKLMNPQRST", 3)
     sign = "-" if twice_cosine == 1 else "+"
     return Draft(
-        rf"In triangle ${p}{q}{r}$, ${p}{q} = {a}$, ${p}{r} = {b}$ and $\angle {p} = {angle}^\circ$. What is the length of "
-        rf"$\overline{{{q}{r}}}$?{RADICAL}",
+        rf"In triangle ${p}{q}{r}$, ${p}{q} = {a}$, ${p}{r} = {b}$ and $\angle {p} = {angle}^\circ$. What is the "
+        rf"length of $\overline{{{q}{r}}}$?{RADICAL}",
         answer,
-        rf"By the Law of Cosines, ${q}{r}^2 = {a}^2 + {b}^2 - 2 \cdot {a} \cdot {b} \cos {angle}^\circ = {a * a} + {b * b} {sign} "
-        rf"{a * b} = {square}$. So ${q}{r} = {tex.equal(tex.root(square), answer)}$.",
+        rf"By the Law of Cosines, ${q}{r}^2 = {a}^2 + {b}^2 - 2 \cdot {a} \cdot {b} \cos {angle}^\circ = {a * a} + "
+        rf"{b * b} {sign} {a * b} = {square}$. So ${q}{r} = {tex.equal(tex.root(square), answer)}$.",
     )
 
 
@@ -415,16 +443,17 @@ def cone_surface(rng: Random) -> Draft:
         return Draft(
             rng.choice(
                 (
-                    f"A right circular cone has base radius ${r}$ and height ${h}$. What is the area of its lateral surface, the "
+                    f"A right circular cone has base radius ${r}$ and height ${h}$. What is the area of its lateral "
+                    f"surface, the "
                     "base not included?",
-                    f"Find the lateral surface area (without the base) of a right circular cone of height ${h}$ and base radius "
-                    f"${r}$.",
+                    f"Find the lateral surface area (without the base) of a right circular cone of height ${h}$ and "
+                    f"base radius ${r}$.",
                 )
             )
             + r" Express your answer in terms of $\pi$, in simplest radical form.",
             answer,
-            rf"The slant height is $\sqrt{{{r}^2 + {h}^2}} = {tex.equal(tex.root(square), tex.surd(1, square))}$. The lateral area "
-            rf"is $\pi$ times the radius times the slant height, which is ${answer}$.",
+            rf"The slant height is $\sqrt{{{r}^2 + {h}^2}} = {tex.equal(tex.root(square), tex.surd(1, square))}$. The "
+            rf"lateral area is $\pi$ times the radius times the slant height, which is ${answer}$.",
         )
     angle = rng.choice((60, 72, 90, 120, 144, 180, 216, 240, 270, 288, 300))
     share = Fraction(angle, 360)
@@ -433,12 +462,12 @@ def cone_surface(rng: Random) -> Draft:
     square = slant * slant - radius * radius
     answer = tex.surd(1, square)
     return Draft(
-        rf"A sector with radius ${slant}$ and central angle ${angle}^\circ$ is rolled up to form the lateral surface of a cone. What "
-        f"is the height of the cone?{RADICAL}",
+        rf"A sector with radius ${slant}$ and central angle ${angle}^\circ$ is rolled up to form the lateral surface "
+        rf"of a cone. What is the height of the cone?{RADICAL}",
         answer,
-        rf"The arc, ${tex.number(share)} \cdot 2 \pi \cdot {slant} = {tex.pi(2 * radius)}$, becomes the circumference of the base, "
-        rf"so the base radius is ${radius}$. The slant height is ${slant}$, and the height is $\sqrt{{{slant}^2 - {radius}^2}} = "
-        rf"{tex.equal(tex.root(square), answer)}$.",
+        rf"The arc, ${tex.number(share)} \cdot 2 \pi \cdot {slant} = {tex.pi(2 * radius)}$, becomes the circumference "
+        rf"of the base, so the base radius is ${radius}$. The slant height is ${slant}$, and the height is "
+        rf"$\sqrt{{{slant}^2 - {radius}^2}} = {tex.equal(tex.root(square), answer)}$.",
     )
 
 
@@ -456,12 +485,13 @@ def circular_segment(rng: Random) -> Draft:
     words = "smaller" if smaller else "larger"
     combined = "less" if smaller else "plus"
     return Draft(
-        rf"A chord of a circle of radius ${r}$ subtends a central angle of ${angle}^\circ$ and cuts the disk into two regions. What "
-        rf"is the area of the {words} region? Express your answer in terms of $\pi$, in simplest radical form.",
+        rf"A chord of a circle of radius ${r}$ subtends a central angle of ${angle}^\circ$ and cuts the disk into two "
+        rf"regions. What is the area of the {words} region? Express your answer in terms of $\pi$, in simplest radical "
+        rf"form.",
         answer,
-        rf"The sector on the {words} side has area ${tex.pi(pi_part)}$. The triangle formed by the chord and two radii has area "
-        rf"$\frac{{1}}{{2}} \cdot {r}^2 \sin {angle}^\circ = {tex.multiple(triangle, symbol)}$. The region is the sector {combined} "
-        f"the triangle, ${answer}$.",
+        rf"The sector on the {words} side has area ${tex.pi(pi_part)}$. The triangle formed by the chord and two radii "
+        rf"has area $\frac{{1}}{{2}} \cdot {r}^2 \sin {angle}^\circ = {tex.multiple(triangle, symbol)}$. The region is "
+        rf"the sector {combined} the triangle, ${answer}$.",
     )
 
 
@@ -475,11 +505,13 @@ def angle_bisector(rng: Random) -> Draft:
     result = Fraction(a * c, b + c)
     p, q, r, d = rng.sample("ABCDEFGHJKLMNPQRST", 4)
     return Draft(
-        rf"In triangle ${p}{q}{r}$, ${p}{q} = {c}$, ${p}{r} = {b}$ and ${q}{r} = {a}$. The bisector of $\angle {p}$ meets side "
-        rf"$\overline{{{q}{r}}}$ at ${d}$. What is ${q}{d}$? Express your answer as an integer or as a fraction in lowest terms.",
+        rf"In triangle ${p}{q}{r}$, ${p}{q} = {c}$, ${p}{r} = {b}$ and ${q}{r} = {a}$. The bisector of $\angle {p}$ "
+        rf"meets side $\overline{{{q}{r}}}$ at ${d}$. What is ${q}{d}$? Express your answer as an integer or as a "
+        rf"fraction in lowest terms.",
         tex.number(result),
-        rf"By the Angle Bisector Theorem, ${q}{d} : {d}{r} = {p}{q} : {p}{r} = {c} : {b}$. So ${q}{d}$ is $\frac{{{c}}}{{{b + c}}}$ of "
-        rf"${q}{r} = {a}$, which is ${tex.equal(tex.frac(a * c, b + c), tex.number(result))}$.",
+        rf"By the Angle Bisector Theorem, ${q}{d} : {d}{r} = {p}{q} : {p}{r} = {c} : {b}$. So ${q}{d}$ is "
+        rf"$\frac{{{c}}}{{{b + c}}}$ of ${q}{r} = {a}$, which is "
+        rf"${tex.equal(tex.frac(a * c, b + c), tex.number(result))}$.",
     )
 
 
@@ -495,17 +527,18 @@ def triangle_circles(rng: Random) -> Draft:
     if rng.random() < 0.5:
         answer = tex.square_root(Fraction(inner, 4 * (a + b + c) ** 2))
         return Draft(
-            f"A circle is inscribed in a triangle with side lengths {sides}. What is the radius of the circle?{RADICAL}",
+            f"A circle is inscribed in a triangle with side lengths {sides}. What is the radius of the "
+            f"circle?{RADICAL}",
             answer,
-            rf"By Heron's formula the area of the triangle is $K = {area}$. With the semiperimeter "
-            rf"$s = {tex.number(Fraction(a + b + c, 2))}$, the radius is $\frac{{K}}{{s}} = {answer}$.",
+            rf"By Heron's formula the area of the triangle is $K = {area}$. With the semiperimeter $s = "
+            rf"{tex.number(Fraction(a + b + c, 2))}$, the radius is $\frac{{K}}{{s}} = {answer}$.",
         )
     answer = tex.square_root(Fraction((a * b * c) ** 2, inner))
     return Draft(
         f"A triangle with side lengths {sides} is inscribed in a circle. What is the radius of the circle?{RADICAL}",
         answer,
-        rf"By Heron's formula the area of the triangle is $K = {area}$. The radius of the circumscribed circle is $\frac{{abc}}{{4K}}$ "
-        rf"with $abc = {tex.product(shown)} = {a * b * c}$, which gives ${answer}$.",
+        rf"By Heron's formula the area of the triangle is $K = {area}$. The radius of the circumscribed circle is "
+        rf"$\frac{{abc}}{{4K}}$ with $abc = {tex.product(shown)} = {a * b * c}$, which gives ${answer}$.",
     )
 
 
@@ -522,13 +555,13 @@ def pyramid_volume(rng: Random) -> Draft:
     base_area_squared = {3: Fraction(3 * s**4, 16), 4: Fraction(s**4), 6: Fraction(27 * s**4, 4)}[sides]
     answer = tex.square_root(base_area_squared * height_squared / 9)
     return Draft(
-        f"The base of a pyramid is {base} with side length ${s}$, and each of its lateral edges has length ${e}$. What is the volume "
-        f"of the pyramid?{RADICAL}",
+        f"The base of a pyramid is {base} with side length ${s}$, and each of its lateral edges has length ${e}$. What "
+        f"is the volume of the pyramid?{RADICAL}",
         answer,
         rf"All lateral edges are equal, so the foot of the height is the center of the base, at distance "
         rf"${tex.square_root(e * e - height_squared)}$ from the vertices of the base. The height is "
-        rf"${tex.square_root(height_squared)}$ and the area of the base is ${tex.square_root(base_area_squared)}$. A third of their "
-        rf"product is ${answer}$.",
+        rf"${tex.square_root(height_squared)}$ and the area of the base is ${tex.square_root(base_area_squared)}$. A "
+        rf"third of their product is ${answer}$.",
     )
 
 
@@ -540,13 +573,15 @@ def two_circles(rng: Random) -> Draft:
         # Radii r and 3r at distance 4r: the tangents make angles of 60 degrees with the line of centers.
         answer = tex.combination((4 * r, SQRT3), (Fraction(14 * r, 3), r"\pi"))
         return Draft(
-            rf"Two wheels with radii ${r}$ and ${3 * r}$ lie in a plane and touch each other from outside. A tight belt runs around "
-            r"both of them without crossing itself. How long is the belt? Express your answer in terms of $\pi$, in simplest radical "
+            rf"Two wheels with radii ${r}$ and ${3 * r}$ lie in a plane and touch each other from outside. A tight "
+            rf"belt runs around "
+            r"both of them without crossing itself. How long is the belt? Express your answer in terms of $\pi$, in "
+            r"simplest radical "
             "form.",
             answer,
             rf"The centers are ${4 * r}$ apart. Each straight part has length $\sqrt{{{4 * r}^2 - {2 * r}^2}} = "
-            rf"{tex.multiple(2 * r, SQRT3)}$ and makes an angle of $30^\circ$ with the line of centers, so the belt covers "
-            rf"$240^\circ$ of the large wheel and $120^\circ$ of the small one: ${tex.pi(4 * r)}$ and "
+            rf"{tex.multiple(2 * r, SQRT3)}$ and makes an angle of $30^\circ$ with the line of centers, so the belt "
+            rf"covers $240^\circ$ of the large wheel and $120^\circ$ of the small one: ${tex.pi(4 * r)}$ and "
             rf"${tex.pi(Fraction(2 * r, 3))}$. In all, the length is ${answer}$.",
         )
     r, s = distinct(rng, 1, 20, 2)
@@ -556,13 +591,14 @@ def two_circles(rng: Random) -> Draft:
     answer = tex.surd(1, square)
     leg = f"{s} - {r}" if outer else f"{s} + {r}"
     return Draft(
-        f"Two circles have radii ${r}$ and ${s}$, and their centers are ${d}$ units apart. A line touches both circles, which lie on "
-        f"{'the same side' if outer else 'opposite sides'} of the line. What is the distance between the two points of contact?"
+        f"Two circles have radii ${r}$ and ${s}$, and their centers are ${d}$ units apart. A line touches both "
+        f"circles, which lie on {'the same side' if outer else 'opposite sides'} of the line. What is the distance "
+        f"between the two points of contact?"
         f"{RADICAL}",
         answer,
-        rf"Shifting the tangent to the center of the smaller circle gives a right triangle with hypotenuse ${d}$ and one leg ${leg} = "
-        rf"{s - r if outer else s + r}$. The other leg is $\sqrt{{{d}^2 - {s - r if outer else s + r}^2}} = "
-        rf"{tex.equal(tex.root(square), answer)}$.",
+        rf"Shifting the tangent to the center of the smaller circle gives a right triangle with hypotenuse ${d}$ and "
+        rf"one leg ${leg} = {s - r if outer else s + r}$. The other leg is $\sqrt{{{d}^2 - "
+        rf"{s - r if outer else s + r}^2}} = {tex.equal(tex.root(square), answer)}$.",
     )
 
 
@@ -588,8 +624,9 @@ def circumcenter(rng: Random) -> Draft:
         )
         + " Express your answer as an ordered pair $(x, y)$.",
         center,
-        rf"Equal distances to the first and second point mean ${tex.combination((a, 'x'), (b, 'y'))} = {e}$; equal distances to the "
-        rf"first and third point mean ${tex.combination((c, 'x'), (d, 'y'))} = {f}$. The solution of this system is ${center}$.",
+        rf"Equal distances to the first and second point mean ${tex.combination((a, 'x'), (b, 'y'))} = {e}$; equal "
+        rf"distances to the first and third point mean ${tex.combination((c, 'x'), (d, 'y'))} = {f}$. The solution of "
+        rf"this system is ${center}$.",
     )
 
 
@@ -606,8 +643,8 @@ def cevian_length(rng: Random) -> Draft:
     answer = tex.square_root(square)
     p, q, r, d = rng.sample("ABCDEFGHJKLMNPQRST", 4)
     return Draft(
-        rf"In triangle ${p}{q}{r}$, ${p}{q} = {c}$ and ${p}{r} = {b}$. Point ${d}$ lies on side $\overline{{{q}{r}}}$ with ${q}{d} = {m}$ "
-        rf"and ${d}{r} = {n}$. What is ${p}{d}$?{RADICAL}",
+        rf"In triangle ${p}{q}{r}$, ${p}{q} = {c}$ and ${p}{r} = {b}$. Point ${d}$ lies on side $\overline{{{q}{r}}}$ "
+        rf"with ${q}{d} = {m}$ and ${d}{r} = {n}$. What is ${p}{d}$?{RADICAL}",
         answer,
         rf"By Stewart's Theorem, ${b}^2 \cdot {m} + {c}^2 \cdot {n} = {a} ({p}{d}^2 + {m} \cdot {n})$, so ${p}{d}^2 = "
         rf"\frac{{{b * b * m + c * c * n}}}{{{a}}} - {m * n} = {tex.number(square)}$ and ${p}{d} = {answer}$.",

@@ -1,8 +1,7 @@
-"""Intermediate algebra: polynomials and their roots, complex numbers, logarithms, conics, extrema, functional equations."""
+"""Intermediate algebra: polynomials, complex numbers, logarithms, conics, extrema, functional equations."""
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from random import Random
 
@@ -34,7 +33,12 @@ def _at(coefficients: list[int], x: int) -> int:
 @template(SUBJECT, 1)
 def remainder_theorem(rng: Random) -> Draft:
     """Remainder of a polynomial modulo a linear factor."""
-    coefficients = [nonzero(rng, 4), *(rng.randint(-9, 9) for _ in range(rng.randint(1, 2))), nonzero(rng, 9), nonzero(rng, 15)]
+    coefficients = [
+        nonzero(rng, 4),
+        *(rng.randint(-9, 9) for _ in range(rng.randint(1, 2))),
+        nonzero(rng, 9),
+        nonzero(rng, 15),
+    ]
     at = nonzero(rng, 3)
     result = _at(coefficients, at)
     polynomial = tex.polynomial(coefficients)
@@ -47,7 +51,8 @@ def remainder_theorem(rng: Random) -> Draft:
         ),
         str(result),
         f"By the Remainder Theorem the remainder is the value of the polynomial at $x = {at}$, which is "
-        f"${' + '.join(tex.paren(c * at ** (len(coefficients) - 1 - i)) for i, c in enumerate(coefficients) if c)} = {result}$.",
+        f"${' + '.join(tex.paren(c * at ** (len(coefficients) - 1 - i)) for i, c in enumerate(coefficients) if c)} = "
+        f"{result}$.",
     )
 
 
@@ -63,25 +68,28 @@ def complex_arithmetic(rng: Random) -> Draft:
     if kind == 0:
         expression, result = f"({z})({w})", tex.complex_number(a * c - b * d, a * d + b * c)
         steps = (
-            f"Multiplying out, $({z})({w}) = {tex.combination((a * c, ''), (a * d, 'i'), (b * c, 'i'), (b * d, 'i^2'))}$. Since "
-            f"$i^2 = -1$, this is ${result}$."
+            f"Multiplying out, $({z})({w}) = "
+            f"{tex.combination((a * c, ''), (a * d, 'i'), (b * c, 'i'), (b * d, 'i^2'))}$. Since $i^2 = -1$, this is "
+            f"${result}$."
         )
     elif kind == 1:
         expression, result = f"({z})^2", tex.complex_number(a * a - b * b, 2 * a * b)
         steps = (
-            f"Squaring, $({z})^2 = {tex.combination((a * a, ''), (2 * a * b, 'i'), (b * b, 'i^2'))}$. Since $i^2 = -1$, this is "
-            f"${result}$."
+            f"Squaring, $({z})^2 = {tex.combination((a * a, ''), (2 * a * b, 'i'), (b * b, 'i^2'))}$. Since $i^2 = "
+            f"-1$, this is ${result}$."
         )
     else:
         m, n = rng.randint(2, 6), rng.randint(2, 6)
         expression = f"{m}({z}) - {n}({w})"
         result = tex.complex_number(m * a - n * c, m * b - n * d)
         steps = (
-            f"The real part is ${m} \\cdot {tex.paren(a)} - {n} \\cdot {tex.paren(c)} = {m * a - n * c}$ and the imaginary part is "
-            f"${m} \\cdot {tex.paren(b)} - {n} \\cdot {tex.paren(d)} = {m * b - n * d}$."
+            f"The real part is ${m} \\cdot {tex.paren(a)} - {n} \\cdot {tex.paren(c)} = {m * a - n * c}$ and the "
+            f"imaginary part is ${m} \\cdot {tex.paren(b)} - {n} \\cdot {tex.paren(d)} = {m * b - n * d}$."
         )
     return Draft(
-        rng.choice((f"Evaluate ${expression}$, where $i^2 = -1$.", f"Simplify ${expression}$, where $i = \\sqrt{{-1}}$."))
+        rng.choice(
+            (f"Evaluate ${expression}$, where $i^2 = -1$.", f"Simplify ${expression}$, where $i = \\sqrt{{-1}}$.")
+        )
         + " Express your answer in the form $a + bi$.",
         result,
         steps,
@@ -101,14 +109,23 @@ def even_or_odd(rng: Random) -> Draft:
         "even": rng.choice(
             (
                 (even, "only even powers of $x$ occur, so $f(-x) = f(x)$"),
-                (tex.frac(even, f"x^2 + {m}"), "numerator and denominator do not change with the sign of $x$, so $f(-x) = f(x)$"),
-                (tex.frac(odd, tex.polynomial([1, 0, m, 0])), "numerator and denominator both change their signs, so $f(-x) = f(x)$"),
+                (
+                    tex.frac(even, f"x^2 + {m}"),
+                    "numerator and denominator do not change with the sign of $x$, so $f(-x) = f(x)$",
+                ),
+                (
+                    tex.frac(odd, tex.polynomial([1, 0, m, 0])),
+                    "numerator and denominator both change their signs, so $f(-x) = f(x)$",
+                ),
             )
         ),
         "odd": rng.choice(
             (
                 (odd, "only odd powers of $x$ occur, so $f(-x) = -f(x)$"),
-                (tex.frac(odd, f"x^2 + {m}"), "the numerator changes its sign and the denominator does not, so $f(-x) = -f(x)$"),
+                (
+                    tex.frac(odd, f"x^2 + {m}"),
+                    "the numerator changes its sign and the denominator does not, so $f(-x) = -f(x)$",
+                ),
             )
         ),
         "neither": rng.choice(
@@ -116,14 +133,16 @@ def even_or_odd(rng: Random) -> Draft:
                 (mixed, "even and odd powers of $x$ both occur, so $f(-x)$ is neither $f(x)$ nor $-f(x)$"),
                 (
                     tex.frac(even, tex.polynomial([1, 0, 0, m, m + 20])),
-                    "the numerator keeps its value, but the denominator has even and odd powers, so $f(-x)$ is neither $f(x)$ nor "
+                    "the numerator keeps its value, but the denominator has even and odd powers, so $f(-x)$ is neither "
+                    "$f(x)$ nor "
                     "$-f(x)$",
                 ),
             )
         ),
     }[kind]
     return Draft(
-        rf'Is the function $f(x) = {rule}$ an even function, an odd function, or neither? Answer with "even", "odd" or "neither".',
+        f"Is the function $f(x) = {rule}$ an even function, an odd function, or neither? "
+        'Answer with "even", "odd" or "neither".',
         rf"\text{{{kind}}}",
         f"Replacing $x$ by $-x$, {steps}. The answer in one word: {kind}.",
     )
@@ -145,7 +164,10 @@ def radical_sum(rng: Random) -> Draft:
     symbol = tex.root(inside)
     simple = tex.combination((a, symbol), (s * b, symbol), (t * c, symbol))
     return Draft(
-        rng.choice((f"Simplify ${expression}$.", f"Write ${expression}$ as a single radical with an integer coefficient.")) + RADICAL,
+        rng.choice(
+            (f"Simplify ${expression}$.", f"Write ${expression}$ as a single radical with an integer coefficient.")
+        )
+        + RADICAL,
         answer,
         f"Taking the square factors out of the roots, the expression is ${simple} = {answer}$.",
     )
@@ -171,9 +193,9 @@ def complex_quotient(rng: Random) -> Draft:
             )
         ),
         answer,
-        f"Multiplying numerator and denominator by the conjugate ${conjugate}$ makes the denominator ${c * c} + {d * d} = {norm}$ and "
-        f"the numerator $({tex.complex_number(a, b)})({conjugate}) = {tex.complex_number(real, imaginary)}$. So the quotient is "
-        f"${answer}$.",
+        f"Multiplying numerator and denominator by the conjugate ${conjugate}$ makes the denominator ${c * c} + "
+        f"{d * d} = {norm}$ and the numerator $({tex.complex_number(a, b)})({conjugate}) = "
+        f"{tex.complex_number(real, imaginary)}$. So the quotient is ${answer}$.",
     )
 
 
@@ -196,8 +218,8 @@ def complex_roots(rng: Random) -> Draft:
         + " List the solutions, separated by commas.",
         tex.listing(roots),
         (f"Dividing by ${lead}$ and completing" if lead > 1 else "Completing")
-        + f" the square, $({tex.polynomial([1, -p])})^2 = {-square}$. So ${tex.polynomial([1, -p])} = \\pm {tex.root(-square)}$, which "
-        f"gives $x = {roots[0]}$ and $x = {roots[1]}$.",
+        + f" the square, $({tex.polynomial([1, -p])})^2 = {-square}$. So ${tex.polynomial([1, -p])} = \\pm "
+        f"{tex.root(-square)}$, which gives $x = {roots[0]}$ and $x = {roots[1]}$.",
     )
 
 
@@ -214,13 +236,15 @@ def polynomial_product(rng: Random) -> Draft:
     result = tex.polynomial(_times(left, right), variable)
     first, second = tex.polynomial(left, variable), tex.polynomial(right, variable)
     rows = ", ".join(
-        f"${tex.polynomial([*_times([c], right), *([0] * (len(left) - 1 - place))], variable)}$" for place, c in enumerate(left)
+        f"${tex.polynomial([*_times([c], right), *([0] * (len(left) - 1 - place))], variable)}$"
+        for place, c in enumerate(left)
     )
     return Draft(
         rng.choice(
             (
                 f"Expand $({first})({second})$ and collect like terms.",
-                f"What polynomial in ${variable}$ is the product of ${first}$ and ${second}$? Express your answer in expanded form.",
+                f"What polynomial in ${variable}$ is the product of ${first}$ and ${second}$? Express your answer in "
+                f"expanded form.",
             )
         ),
         result,
@@ -255,8 +279,8 @@ def logarithm_value(rng: Random) -> Draft:
         rng.choice((f"Evaluate ${expression}$.", f"Compute ${expression}$."))
         + " Express your answer as an integer or as a fraction in lowest terms.",
         tex.number(result),
-        f"In powers of ${p}$: ${written(p, m, n)} = {tex.equal(tex.frac(n, m), tex.number(first))}$. In powers of ${q}$: "
-        f"${written(q, s, t)} = {tex.equal(tex.frac(t, s), tex.number(second))}$. "
+        f"In powers of ${p}$: ${written(p, m, n)} = {tex.equal(tex.frac(n, m), tex.number(first))}$. In powers of "
+        f"${q}$: ${written(q, s, t)} = {tex.equal(tex.frac(t, s), tex.number(second))}$. "
         f"{'Adding' if sign == 1 else 'Subtracting'}, the value is ${tex.number(result)}$.",
     )
 
@@ -280,8 +304,8 @@ def polynomial_quotient(rng: Random) -> Draft:
             )
         ),
         answer,
-        f"Long division gives ${top} = ({bottom})({tex.polynomial(quotient)}) + ({tex.polynomial(remainder)})$. The {asked} is "
-        f"${answer}$.",
+        f"Long division gives ${top} = ({bottom})({tex.polynomial(quotient)}) + ({tex.polynomial(remainder)})$. The "
+        f"{asked} is ${answer}$.",
     )
 
 
@@ -303,14 +327,15 @@ def vieta_cubic(rng: Random) -> Draft:
     return Draft(
         rng.choice(
             (
-                f"Let $r$, $s$ and $t$ be the roots of ${tex.polynomial([lead, b, c, d])} = 0$. Compute ${expression}$.",
-                f"The polynomial ${tex.polynomial([lead, b, c, d])}$ has the complex roots $r$, $s$ and $t$, counted with "
-                f"multiplicity. Find ${expression}$.",
+                f"Let $r$, $s$ and $t$ be the roots of ${tex.polynomial([lead, b, c, d])} = 0$. Compute "
+                f"${expression}$.",
+                f"The polynomial ${tex.polynomial([lead, b, c, d])}$ has the complex roots $r$, $s$ and $t$, counted "
+                f"with multiplicity. Find ${expression}$.",
             )
         ),
         tex.number(value),
-        f"By Vieta's formulas $r + s + t = {tex.number(e1)}$, $rs + st + tr = {tex.number(e2)}$ and $rst = {tex.number(e3)}$. The "
-        f"expression equals ${step} = {tex.number(value)}$.",
+        f"By Vieta's formulas $r + s + t = {tex.number(e1)}$, $rs + st + tr = {tex.number(e2)}$ and $rst = "
+        f"{tex.number(e3)}$. The expression equals ${step} = {tex.number(value)}$.",
     )
 
 
@@ -334,7 +359,8 @@ def oblique_asymptote(rng: Random) -> Draft:
         )
         + " Express your answer in the form $y = mx + b$.",
         answer,
-        f"Dividing, ${rule} = {tex.signed_sum([tex.polynomial([a, intercept]), tex.frac(rest, tex.polynomial([1, -p]))])}$. For large "
+        f"Dividing, ${rule} = "
+        f"{tex.signed_sum([tex.polynomial([a, intercept]), tex.frac(rest, tex.polynomial([1, -p]))])}$. For large "
         f"$|x|$ the last fraction tends to $0$, so the graph approaches ${answer}$.",
     )
 
@@ -357,14 +383,16 @@ def logarithmic_equation(rng: Random) -> Draft:
     return Draft(
         rng.choice(
             (
-                rf"Solve $\log_{{{base}}} ({factors[0]}) + \log_{{{base}}} ({factors[1]}) = {n}$ for the real number $x$.",
-                rf"Find the real number $x$ that satisfies $\log_{{{base}}} ({factors[0]}) + \log_{{{base}}} ({factors[1]}) = {n}$.",
+                rf"Solve $\log_{{{base}}} ({factors[0]}) + \log_{{{base}}} ({factors[1]}) = {n}$ for the real number "
+                rf"$x$.",
+                rf"Find the real number $x$ that satisfies $\log_{{{base}}} ({factors[0]}) + \log_{{{base}}} "
+                rf"({factors[1]}) = {n}$.",
             )
         ),
         str(root),
-        f"Combining the logarithms gives $({factors[0]})({factors[1]}) = {base}^{n} = {base**n}$, a quadratic equation with the "
-        f"solutions $x = {root}$ and $x = {other}$. For $x = {other}$ the arguments of the logarithms are negative, so only "
-        f"$x = {root}$ remains.",
+        f"Combining the logarithms gives $({factors[0]})({factors[1]}) = {base}^{n} = {base**n}$, a quadratic equation "
+        f"with the solutions $x = {root}$ and $x = {other}$. For $x = {other}$ the arguments of the logarithms are "
+        f"negative, so only $x = {root}$ remains.",
     )
 
 
@@ -390,8 +418,8 @@ def cubic_roots(rng: Random) -> Draft:
         + " List them in increasing order, separated by commas.",
         tex.listing(map(tex.number, roots)),
         f"Trying the divisors of the constant term shows that $x = {tex.number(first)}$ is a root. Dividing by "
-        f"${tex.polynomial([1, -int(first)])}$ leaves ${tex.polynomial(rest)} = {tex.factor_for_root(r)}{tex.factor_for_root(t)}$, "
-        f"with the roots ${tex.number(r)}$ and ${tex.number(t)}$.",
+        f"${tex.polynomial([1, -int(first)])}$ leaves ${tex.polynomial(rest)} = "
+        f"{tex.factor_for_root(r)}{tex.factor_for_root(t)}$, with the roots ${tex.number(r)}$ and ${tex.number(t)}$.",
     )
 
 
@@ -409,15 +437,17 @@ def partial_fractions(rng: Random) -> Draft:
     return Draft(
         rng.choice(
             (
-                f"The equation ${whole} = {parts}$ holds for all real $x$ where both sides are defined. Find the ordered pair "
+                f"The equation ${whole} = {parts}$ holds for all real $x$ where both sides are defined. Find the "
+                f"ordered pair "
                 "$(A, B)$ of constants.",
-                f"Find the ordered pair $(A, B)$ of constants such that ${whole} = {parts}$ for all admissible values of $x$.",
+                f"Find the ordered pair $(A, B)$ of constants such that ${whole} = {parts}$ for all admissible values "
+                f"of $x$.",
             )
         ),
         tex.ordered(map(tex.number, (first, second))),
-        f"Clearing denominators, ${tex.polynomial([p, q])} = A{tex.factor_for_root(b)} + B{tex.factor_for_root(a)}$. Setting "
-        f"$x = {a}$ gives ${p * a + q} = {tex.multiple(a - b, 'A')}$, so $A = {tex.number(first)}$; setting $x = {b}$ gives "
-        f"${p * b + q} = {tex.multiple(b - a, 'B')}$, so $B = {tex.number(second)}$.",
+        f"Clearing denominators, ${tex.polynomial([p, q])} = A{tex.factor_for_root(b)} + B{tex.factor_for_root(a)}$. "
+        f"Setting $x = {a}$ gives ${p * a + q} = {tex.multiple(a - b, 'A')}$, so $A = {tex.number(first)}$; setting $x "
+        f"= {b}$ gives ${p * b + q} = {tex.multiple(b - a, 'B')}$, so $B = {tex.number(second)}$.",
     )
 
 
@@ -438,13 +468,18 @@ def conic_foci(rng: Random) -> Draft:
     else:
         curve, square = "ellipse", abs(a2 - b2)
         equation = f"{tex.frac(x, a2)} + {tex.frac(y, b2)} = 1"
-        step = f"For an ellipse $c^2$ is the difference of the denominators, ${max(a2, b2)} - {min(a2, b2)} = {square}$."
+        step = (
+            f"For an ellipse $c^2$ is the difference of the denominators, ${max(a2, b2)} - {min(a2, b2)} = {square}$."
+        )
         if kind == 2:
-            a2, b2 = rng.choice(((4, 9), (9, 4), (4, 3), (3, 4), (2, 5), (5, 2), (7, 4), (3, 7), (2, 3), (3, 2), (5, 4), (2, 9)))
+            a2, b2 = rng.choice(
+                ((4, 9), (9, 4), (4, 3), (3, 4), (2, 5), (5, 2), (7, 4), (3, 7), (2, 3), (3, 2), (5, 4), (2, 9))
+            )
             square = abs(a2 - b2)
             constant = b2 * h * h + a2 * k * k - a2 * b2
             equation = (
-                tex.combination((b2, "x^2"), (a2, "y^2"), (-2 * b2 * h, "x"), (-2 * a2 * k, "y"), (constant, "")) + " = 0"
+                tex.combination((b2, "x^2"), (a2, "y^2"), (-2 * b2 * h, "x"), (-2 * a2 * k, "y"), (constant, ""))
+                + " = 0"
             )
             step = (
                 f"Completing the squares gives ${tex.term(b2, x)} + {tex.term(a2, y)} = {a2 * b2}$, that is "
@@ -455,7 +490,8 @@ def conic_foci(rng: Random) -> Draft:
         rng.choice(
             (
                 f"What is the distance between the foci of the {curve} ${equation}$?",
-                f"The equation ${equation}$ describes {'an' if curve == 'ellipse' else 'a'} {curve}. How far apart are its two foci?",
+                f"The equation ${equation}$ describes {'an' if curve == 'ellipse' else 'a'} {curve}. How far apart are "
+                f"its two foci?",
             )
         )
         + RADICAL,
@@ -483,8 +519,8 @@ def am_gm_minimum(rng: Random) -> Draft:
         )
         + RADICAL,
         answer,
-        rf"{rewrite}By the AM-GM inequality ${shifted} \ge 2\sqrt{{{a} \cdot {b}}} = {tex.surd(2, a * b)}$, with equality when the two "
-        f"terms are equal.{shift}",
+        rf"{rewrite}By the AM-GM inequality ${shifted} \ge 2\sqrt{{{a} \cdot {b}}} = {tex.surd(2, a * b)}$, with "
+        rf"equality when the two terms are equal.{shift}",
     )
 
 
@@ -502,17 +538,17 @@ def linear_remainder(rng: Random) -> Draft:
     return Draft(
         rng.choice(
             (
-                f"When a polynomial is divided by ${one}$, the remainder is ${r}$. When it is divided by ${two}$, the remainder is "
-                f"${s}$. What is the remainder when it is divided by $({one})({two})$?",
-                f"A polynomial $P(x)$ satisfies $P({a}) = {r}$ and $P({b}) = {s}$. Find the remainder when $P(x)$ is divided by "
-                f"$({one})({two})$.",
+                f"When a polynomial is divided by ${one}$, the remainder is ${r}$. When it is divided by ${two}$, the "
+                f"remainder is ${s}$. What is the remainder when it is divided by $({one})({two})$?",
+                f"A polynomial $P(x)$ satisfies $P({a}) = {r}$ and $P({b}) = {s}$. Find the remainder when $P(x)$ is "
+                f"divided by $({one})({two})$.",
             )
         )
         + " Express your answer as a polynomial in $x$.",
         answer,
         rf"The remainder has the form $mx + n$ and takes the values ${r}$ at $x = {a}$ and ${s}$ at $x = {b}$. So $m = "
-        rf"\frac{{{s} - {tex.paren(r)}}}{{{b} - {tex.paren(a)}}} = {tex.number(slope)}$ and $n = {r} - {tex.paren(slope)} \cdot "
-        rf"{tex.paren(a)} = {tex.number(r - slope * a)}$.",
+        rf"\frac{{{s} - {tex.paren(r)}}}{{{b} - {tex.paren(a)}}} = {tex.number(slope)}$ and $n = {r} - "
+        rf"{tex.paren(slope)} \cdot {tex.paren(a)} = {tex.number(r - slope * a)}$.",
     )
 
 
@@ -548,9 +584,9 @@ def quotient_inequality(rng: Random) -> Draft:
         )
         + " Express your answer in interval notation.",
         answer,
-        f"The numerator factors as ${tex.factor_for_root(roots[0])}{tex.factor_for_root(roots[1])}$, so the sign can change only at "
-        f"${a}$, ${b}$ and ${c}$. To the right of ${c}$ the quotient is positive, and the sign alternates from interval to interval. The "
-        f"point ${pole}$ is excluded because the denominator vanishes there.",
+        f"The numerator factors as ${tex.factor_for_root(roots[0])}{tex.factor_for_root(roots[1])}$, so the sign can "
+        f"change only at ${a}$, ${b}$ and ${c}$. To the right of ${c}$ the quotient is positive, and the sign "
+        f"alternates from interval to interval. The point ${pole}$ is excluded because the denominator vanishes there.",
     )
 
 
@@ -578,11 +614,12 @@ def polynomial_with_roots(rng: Random) -> Draft:
         two, also = str(r), ""
     answer = tex.polynomial(_times(first, second))
     return Draft(
-        f"Find the monic polynomial in $x$ of least degree with rational coefficients that has ${one}$ and ${two}$ among its roots. "
+        f"Find the monic polynomial in $x$ of least degree with rational coefficients that has ${one}$ and ${two}$ "
+        f"among its roots. "
         "Express your answer in expanded form.",
         answer,
-        f"With ${one}$ its conjugate ${partner}$ must be a root{also}. The corresponding factors with rational coefficients are "
-        f"${tex.polynomial(first)}$ and ${tex.polynomial(second)}$. Their product is ${answer}$.",
+        f"With ${one}$ its conjugate ${partner}$ must be a root{also}. The corresponding factors with rational "
+        f"coefficients are ${tex.polynomial(first)}$ and ${tex.polynomial(second)}$. Their product is ${answer}$.",
     )
 
 
@@ -646,7 +683,8 @@ def linear_form_on_conic(rng: Random) -> Draft:
         )
         + RADICAL,
         answer,
-        rf"By the Cauchy-Schwarz inequality, {step}, and equality is attained for both signs. So the {which} is ${answer}$.",
+        rf"By the Cauchy-Schwarz inequality, {step}, and equality is attained for both signs. So the {which} is "
+        rf"${answer}$.",
     )
 
 
@@ -663,7 +701,7 @@ def functional_equation(rng: Random) -> Draft:
         x: Fraction = Fraction(nonzero(rng, 6))
         while abs(x) == 1:
             x = Fraction(nonzero(rng, 6))
-        partner, rule, domain = 1 / x, rf"f\left(\frac{{1}}{{x}}\right)", "all nonzero real numbers $x$"
+        partner, rule, domain = 1 / x, r"f\left(\frac{1}{x}\right)", "all nonzero real numbers $x$"
         here, there = m * x + n, m * partner + n
     else:
         c = rng.randint(1, 9)
@@ -680,10 +718,11 @@ def functional_equation(rng: Random) -> Draft:
     return Draft(
         f"A function $f$ satisfies ${equation}$ for {domain}. Find $f({at})$.",
         tex.number(value),
-        f"Setting $x = {at}$ gives ${tex.combination((a, f'f({at})'), (b, at_other))} = {tex.number(here)}$. Setting $x = {other}$ "
-        f"gives ${tex.combination((b, f'f({at})'), (a, at_other))} = {tex.number(there)}$. Multiplying the first equation by ${a}$ and "
-        f"the second by ${b}$ and subtracting, ${tex.multiple(a * a - b * b, f'f({at})')} = {tex.number(a * here - b * there)}$, so "
-        f"$f({at}) = {tex.number(value)}$.",
+        f"Setting $x = {at}$ gives ${tex.combination((a, f'f({at})'), (b, at_other))} = {tex.number(here)}$. Setting "
+        f"$x = {other}$ gives ${tex.combination((b, f'f({at})'), (a, at_other))} = {tex.number(there)}$. Multiplying "
+        f"the first equation by ${a}$ and the second by ${b}$ and subtracting, "
+        f"${tex.multiple(a * a - b * b, f'f({at})')} = {tex.number(a * here - b * there)}$, so $f({at}) = "
+        f"{tex.number(value)}$.",
     )
 
 
@@ -704,7 +743,7 @@ def rational_function_range(rng: Random) -> Draft:
         )
         + " Express your answer in interval notation.",
         answer,
-        rf"Dividing, $f(x) = {tex.signed_sum([str(p), tex.frac(tex.multiple(a, 'x'), below)])}$. By the AM-GM inequality "
-        rf"$x^2 + {m * m} \ge {2 * m} |x|$, so the fraction takes exactly the values from ${tex.number(-half)}$ to "
-        rf"${tex.number(half)}$. Adding ${p}$ gives the range.",
+        rf"Dividing, $f(x) = {tex.signed_sum([str(p), tex.frac(tex.multiple(a, 'x'), below)])}$. By the AM-GM "
+        rf"inequality $x^2 + {m * m} \ge {2 * m} |x|$, so the fraction takes exactly the values from "
+        rf"${tex.number(-half)}$ to ${tex.number(half)}$. Adding ${p}$ gives the range.",
     )

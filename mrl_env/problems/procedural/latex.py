@@ -1,4 +1,4 @@
-"""Writing exact answers in LaTeX the way MATH writes them: no `1x`, no `+ -3`, fractions reduced, radicals simplified."""
+"""Writing exact answers in LaTeX as MATH does: no `1x`, no `+ -3`, fractions reduced, radicals simplified."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ Number = int | Fraction
 
 
 def number(value: Number) -> str:
-    """An integer or a reduced fraction: `-7`, `-\\frac{3}{4}`."""
+    r"""An integer or a reduced fraction: `-7`, `-\frac{3}{4}`."""
     return multiple(value, "")
 
 
 def multiple(factor: Number, symbol: str) -> str:
-    """A rational multiple with the symbol in the numerator: `\\frac{3\\pi}{4}`, `-\\sqrt{2}`, `0`."""
+    r"""A rational multiple with the symbol in the numerator: `\frac{3\pi}{4}`, `-\sqrt{2}`, `0`."""
     factor = Fraction(factor)
     top = abs(factor.numerator)
     sign = "-" if factor < 0 else ""
@@ -36,12 +36,12 @@ def root(radicand: int | str) -> str:
 
 
 def pi(factor: Number) -> str:
-    """A rational multiple of pi: `\\frac{3\\pi}{4}`."""
+    r"""A rational multiple of pi: `\frac{3\pi}{4}`."""
     return multiple(factor, "\\pi")
 
 
 def term(factor: Number, symbol: str) -> str:
-    """One term of a sum: letters follow their coefficient (`\\frac{3}{4}x`), `\\pi` and radicals go on the fraction."""
+    r"""One term of a sum: letters follow their coefficient (`\frac{3}{4}x`), `\pi` and radicals go on the fraction."""
     factor = Fraction(factor)
     if symbol.startswith("\\") or not symbol or factor.denominator == 1:
         return multiple(factor, symbol)
@@ -72,7 +72,7 @@ def signed_sum(parts: Iterable[str]) -> str:
 
 
 def power(symbol: str, exponent: int) -> str:
-    """`symbol` to a non-negative integer power, braces only where needed: `x^{12}`, `x`, and nothing for the power 0."""
+    """`symbol` to a non-negative integer power, braces where needed: `x^{12}`, `x`, and nothing for the power 0."""
     if exponent == 0:
         return ""
     if exponent == 1:
@@ -131,11 +131,11 @@ def square_root(value: Number) -> str:
 
 
 def quotient(terms: Sequence[tuple[int, str]], denominator: int) -> str:
-    """A sum of integer multiples over an integer, reduced; a minus shared by all terms goes in front of the fraction.
+    r"""A sum of integer multiples over an integer, reduced; a minus shared by all terms goes in front of the fraction.
 
     Example:
-        >>> quotient([(4, ""), (-2, "\\\\sqrt{3}")], 6)
-        '\\\\frac{2 - \\\\sqrt{3}}{3}'
+        >>> quotient([(4, ""), (-2, "\\sqrt{3}")], 6)
+        '\\frac{2 - \\sqrt{3}}{3}'
     """
     terms = [(factor, symbol) for factor, symbol in terms if factor]
     if len(terms) < 2:
@@ -164,7 +164,7 @@ def equal(*sides: str, sign: str = "=") -> str:
 
 
 def complex_number(real: Number, imaginary: Number) -> str:
-    """`a + bi`: `3 - 2i`, `\\frac{1}{2} + \\frac{3}{2}i`, `-i`, `5`."""
+    r"""`a + bi`: `3 - 2i`, `\frac{1}{2} + \frac{3}{2}i`, `-i`, `5`."""
     return combination((real, ""), (imaginary, "i"))
 
 
@@ -178,7 +178,7 @@ def ordered(items: Iterable[str]) -> str:
 
 
 def interval(left: str, right: str, brackets: str) -> str:
-    """An interval from its written ends and its brackets, for example `interval("-2", "\\infty", "[)")`."""
+    r"""An interval from its written ends and its brackets, for example `interval("-2", "\infty", "[)")`."""
     return _fence(brackets[0], f"{left}, {right}", brackets[1])
 
 
@@ -209,7 +209,7 @@ def product(factors: Iterable[Number]) -> str:
 
 
 def factorization(primes: dict[int, int]) -> str:
-    """A product of prime powers, smallest prime first: `2^3 \\cdot 5`."""
+    r"""A product of prime powers, smallest prime first: `2^3 \cdot 5`."""
     return " \\cdot ".join(power(str(prime), exponent) for prime, exponent in sorted(primes.items()))
 
 

@@ -20,7 +20,7 @@ def _factors(n: int) -> dict[int, int]:
 
 
 def _composite(rng: Random, low: int, high: int, largest: int) -> tuple[int, dict[int, int]]:
-    """A number in [low, high] with at least two different prime factors, none above `largest`, and its factorization."""
+    """A number in [low, high] with at least two different primes, none above `largest`, and its factorization."""
     while True:
         n = rng.randint(low, high)
         primes = _factors(n)
@@ -90,15 +90,17 @@ def prime_exponents(rng: Random) -> Draft:
     return Draft(
         rng.choice(
             (
-                f"The number ${n}$ can be written as ${form}$ with positive integers $a$, $b$ and $c$. Find the ordered "
+                f"The number ${n}$ can be written as ${form}$ with positive integers $a$, $b$ and $c$. Find the "
+                f"ordered "
                 "triple $(a, b, c)$.",
-                f"Find the prime factorization of ${n}$ in the form ${form}$, and express your answer as the ordered triple "
+                f"Find the prime factorization of ${n}$ in the form ${form}$, and express your answer as the ordered "
+                f"triple "
                 "$(a, b, c)$.",
             )
         ),
         tex.ordered(map(str, exponents)),
-        f"Dividing out the primes one after the other, ${n} = {factored}$, so the exponents are "
-        f"${exponents[0]}$, ${exponents[1]}$ and ${exponents[2]}$.",
+        f"Dividing out the primes one after the other, ${n} = {factored}$, so the exponents are ${exponents[0]}$, "
+        f"${exponents[1]}$ and ${exponents[2]}$.",
     )
 
 
@@ -152,8 +154,8 @@ def remainder(rng: Random) -> Draft:
             )
         ),
         str(value % m),
-        f"Dividing by ${m}$, the number ${a}$ leaves ${r}$ and ${b}$ leaves ${s}$. So the {symbol} leaves the same remainder "
-        f"as ${r} {operation} {s} = {small}$, which is ${small % m}$.",
+        f"Dividing by ${m}$, the number ${a}$ leaves ${r}$ and ${b}$ leaves ${s}$. So the {symbol} leaves the same "
+        f"remainder as ${r} {operation} {s} = {small}$, which is ${small % m}$.",
     )
 
 
@@ -173,8 +175,8 @@ def divisor_count(rng: Random) -> Draft:
             )
         ),
         str(result),
-        f"The prime factorization is ${n} = {tex.factorization(primes)}$. In a divisor {explain}each exponent is chosen "
-        f"independently, which gives ${tex.equal(tex.product(choices), str(result))}$ divisors.",
+        f"The prime factorization is ${n} = {tex.factorization(primes)}$. In a divisor {explain}each exponent is "
+        f"chosen independently, which gives ${tex.equal(tex.product(choices), str(result))}$ divisors.",
     )
 
 
@@ -197,7 +199,8 @@ def base_conversion(rng: Random) -> Draft:
             )
             + f" Express your answer with the base as a subscript, in the form $N_{base}$.",
             _in_base(n, base),
-            f"Expanding in powers of ${base}$, ${n} = {sum_of_powers}$, so the digits are ${''.join(map(str, digits))}$.",
+            f"Expanding in powers of ${base}$, ${n} = {sum_of_powers}$, so the digits are "
+            f"${''.join(map(str, digits))}$.",
         )
     return Draft(
         rng.choice(
@@ -224,8 +227,8 @@ def units_digit(rng: Random) -> Draft:
         digit = cycle[(exponent - 1) % len(cycle)]
         listed = ", ".join(map(str, cycle))
         return digit, (
-            f"The units digits of the powers of ${base}$ repeat ${listed}$ with period ${len(cycle)}$, so ${base}^{{{exponent}}}$ "
-            f"ends in ${digit}$."
+            f"The units digits of the powers of ${base}$ repeat ${listed}$ with period ${len(cycle)}$, so "
+            f"${base}^{{{exponent}}}$ ends in ${digit}$."
         )
 
     first, steps = explained(a, m)
@@ -251,9 +254,11 @@ def meeting_again(rng: Random) -> Draft:
     return Draft(
         rng.choice(
             (
-                f"Three lighthouses flash every ${a}$, ${b}$ and ${c}$ seconds. They have just flashed at the same moment. "
+                f"Three lighthouses flash every ${a}$, ${b}$ and ${c}$ seconds. They have just flashed at the same "
+                f"moment. "
                 "In how many seconds will all three next flash together?",
-                f"Three runners start together and circle a track in ${a}$, ${b}$ and ${c}$ minutes. After how many minutes "
+                f"Three runners start together and circle a track in ${a}$, ${b}$ and ${c}$ minutes. After how many "
+                f"minutes "
                 "are all three at the starting point together for the first time?",
                 f"Find the smallest positive integer that is divisible by ${a}$, ${b}$ and ${c}$.",
             )
@@ -281,8 +286,8 @@ def linear_congruence(rng: Random) -> Draft:
             )
         ),
         str(x),
-        rf"Subtracting ${b}$ gives ${a}x \equiv {right} \pmod{{{m}}}$. Since ${a} \cdot {inverse} = {a * inverse} \equiv 1 "
-        rf"\pmod{{{m}}}$, multiplying by ${inverse}$ gives $x \equiv {steps} \pmod{{{m}}}$.",
+        rf"Subtracting ${b}$ gives ${a}x \equiv {right} \pmod{{{m}}}$. Since ${a} \cdot {inverse} = {a * inverse} "
+        rf"\equiv 1 \pmod{{{m}}}$, multiplying by ${inverse}$ gives $x \equiv {steps} \pmod{{{m}}}$.",
     )
 
 
@@ -291,9 +296,7 @@ def divisor_sum(rng: Random) -> Draft:
     """Sum of the positive divisors."""
     n, primes = _composite(rng, 30, 1200, 19)
     factors = [sum(p**k for k in range(e + 1)) for p, e in sorted(primes.items())]
-    written = "".join(
-        f"({' + '.join(str(p**k) for k in range(e + 1))})" for p, e in sorted(primes.items())
-    )
+    written = "".join(f"({' + '.join(str(p**k) for k in range(e + 1))})" for p, e in sorted(primes.items()))
     result = math.prod(factors)
     return Draft(
         rng.choice(
@@ -327,8 +330,8 @@ def base_arithmetic(rng: Random) -> Draft:
         )
         + f" Express your answer in base ${base}$, with the base as a subscript.",
         _in_base(result, base),
-        f"In base $10$ the numbers are ${a}$ and ${b}$, and ${a} {symbol} {b} = {result}$. Dividing by ${base}$ repeatedly "
-        f"gives the digits ${''.join(map(str, _digits(result, base)))}$ in base ${base}$.",
+        f"In base $10$ the numbers are ${a}$ and ${b}$, and ${a} {symbol} {b} = {result}$. Dividing by ${base}$ "
+        f"repeatedly gives the digits ${''.join(map(str, _digits(result, base)))}$ in base ${base}$.",
     )
 
 
@@ -349,13 +352,15 @@ def decimal_digit(rng: Random) -> Draft:
             (
                 rf"What is the ${place}${suffix} digit after the decimal point in the decimal representation of "
                 rf"$\frac{{{p}}}{{{q}}}$?",
-                rf"The fraction $\frac{{{p}}}{{{q}}}$ is written as a decimal. Find the digit in the ${place}${suffix} place "
+                rf"The fraction $\frac{{{p}}}{{{q}}}$ is written as a decimal. Find the digit in the ${place}${suffix} "
+                rf"place "
                 "after the decimal point.",
             )
         ),
         block[position - 1],
-        rf"We have $\frac{{{p}}}{{{q}}} = 0.\overline{{{block}}}$, which repeats every ${period}$ digits. Since ${place}$ is "
-        rf"${position}$ more than a multiple of ${period}$, the digit is number ${position}$ of the block.",
+        rf"We have $\frac{{{p}}}{{{q}}} = 0.\overline{{{block}}}$, which repeats every ${period}$ digits. Since "
+        rf"${place}$ is ${position}$ more than a multiple of ${period}$, the digit is number ${position}$ of the "
+        rf"block.",
     )
 
 
@@ -372,11 +377,13 @@ def totient(rng: Random) -> Draft:
         rng.choice(
             (
                 f"How many positive integers less than ${n}$ are relatively prime to ${n}$?",
-                f"Find the number of integers $k$ with $1 \\le k \\le {n}$ that have no common factor with ${n}$ other than $1$.",
+                f"Find the number of integers $k$ with $1 \\le k \\le {n}$ that have no common factor with ${n}$ other "
+                f"than $1$.",
             )
         ),
         str(result),
-        f"The primes that divide ${n}$ are {', '.join(f'${p}$' for p in primes)}. The count is ${n}{product} = {result}$.",
+        f"The primes that divide ${n}$ are {', '.join(f'${p}$' for p in primes)}. The count is ${n}{product} = "
+        f"{result}$.",
     )
 
 
@@ -391,8 +398,8 @@ def three_remainders(rng: Random) -> Draft:
     n = rng.randint(max(moduli) + 1, product - 1)
     rests = [n % m for m in moduli]
     two = n % (moduli[1] * moduli[2])
-    listed = f"${rests[0]}$ when divided by ${moduli[0]}$, ${rests[1]}$ when divided by ${moduli[1]}$, and ${rests[2]}$ when "
-    listed += f"divided by ${moduli[2]}$"
+    first, second, third = (f"${rest}$ when divided by ${m}$" for rest, m in zip(rests, moduli, strict=True))
+    listed = f"{first}, {second}, and {third}"
     return Draft(
         rng.choice(
             (
@@ -401,8 +408,8 @@ def three_remainders(rng: Random) -> Draft:
             )
         ),
         str(n),
-        f"The last two conditions together say that the number leaves ${two}$ when divided by ${moduli[1]} \\cdot {moduli[2]} = "
-        f"{moduli[1] * moduli[2]}$. Going through ${two}$, ${two + moduli[1] * moduli[2]}$, "
+        f"The last two conditions together say that the number leaves ${two}$ when divided by ${moduli[1]} \\cdot "
+        f"{moduli[2]} = {moduli[1] * moduli[2]}$. Going through ${two}$, ${two + moduli[1] * moduli[2]}$, "
         f"${two + 2 * moduli[1] * moduli[2]}$, and so on, the first one that leaves ${rests[0]}$ when divided by "
         f"${moduli[0]}$ is ${n}$; by the Chinese Remainder Theorem it is the only one below ${product}$.",
     )
@@ -423,7 +430,11 @@ def factorial_divisibility(rng: Random) -> Draft:
     result = exponent // multiplicity
     floors = " + ".join(rf"\left\lfloor \frac{{{n}}}{{{step}}} \right\rfloor" for step, _ in counts)
     values = " + ".join(str(count) for _, count in counts)
-    last = "" if multiplicity == 1 else f" Since ${base} = {p}^{multiplicity}$, we divide by ${multiplicity}$ and round down."
+    last = (
+        ""
+        if multiplicity == 1
+        else f" Since ${base} = {p}^{multiplicity}$, we divide by ${multiplicity}$ and round down."
+    )
     return Draft(
         rng.choice(
             (
@@ -455,9 +466,9 @@ def modular_power(rng: Random) -> Draft:
             )
         ),
         str(result),
-        rf"The powers of ${a}$ modulo ${m}$ repeat with period ${order}$, since ${a}^{{{order}}} \equiv 1 \pmod{{{m}}}$. "
-        rf"As ${exponent} = {order} \cdot {exponent // order} + {rest}$, we have ${a}^{{{exponent}}} \equiv {a}^{{{rest}}} "
-        rf"\equiv {result} \pmod{{{m}}}$.",
+        rf"The powers of ${a}$ modulo ${m}$ repeat with period ${order}$, since ${a}^{{{order}}} \equiv 1 "
+        rf"\pmod{{{m}}}$. As ${exponent} = {order} \cdot {exponent // order} + {rest}$, we have ${a}^{{{exponent}}} "
+        rf"\equiv {a}^{{{rest}}} \equiv {result} \pmod{{{m}}}$.",
     )
 
 
@@ -474,8 +485,8 @@ def repeating_in_base(rng: Random) -> Draft:
     value = tail if lead is None else (lead + tail) / base
     written = rf"0.{'' if lead is None else lead}\overline{{{digits}}}_{base}"
     steps = (
-        rf"The block $\overline{{{digits}}}_{base}$ has the value ${block}$ and length $2$, so the purely repeating part is "
-        rf"$0.\overline{{{digits}}}_{base} = {tex.equal(tex.frac(block, base * base - 1), tex.number(tail))}$."
+        rf"The block $\overline{{{digits}}}_{base}$ has the value ${block}$ and length $2$, so the purely repeating "
+        rf"part is $0.\overline{{{digits}}}_{base} = {tex.equal(tex.frac(block, base * base - 1), tex.number(tail))}$."
     )
     if lead is not None:
         steps += (
@@ -514,8 +525,8 @@ def factored_pairs(rng: Random) -> Draft:
         )
         + " List the pairs in order of increasing $x$, separated by commas.",
         tex.listing(f"({x}, {y})" for x, y in pairs),
-        f"Adding ${a * b}$ to both sides completes the product: $(x + {b})(y + {a}) = {n}$. The first factor is larger than "
-        f"${b}$ and the second larger than ${a}$, so the first factor can only be "
+        f"Adding ${a * b}$ to both sides completes the product: $(x + {b})(y + {a}) = {n}$. The first factor is larger "
+        f"than ${b}$ and the second larger than ${a}$, so the first factor can only be "
         f"{', '.join(f'${x + b}$' for x, _ in pairs)}, and each choice gives one pair.",
     )
 
@@ -535,13 +546,14 @@ def square_roots_modulo(rng: Random) -> Draft:
         rng.choice(
             (
                 rf"Find all integers $x$ with $0 \le x < {n}$ such that $x^2 \equiv {a} \pmod{{{n}}}$.",
-                rf"The congruence $x^2 \equiv {a} \pmod{{{n}}}$ has several solutions with $0 \le x < {n}$. Find all of them.",
+                rf"The congruence $x^2 \equiv {a} \pmod{{{n}}}$ has several solutions with $0 \le x < {n}$. Find all "
+                rf"of them.",
             )
         )
         + " List them in increasing order, separated by commas.",
         tex.listing(map(str, roots)),
-        rf"Since ${n} = {p} \cdot {q}$, we solve modulo each prime: $x \equiv \pm {x % p} \pmod{{{p}}}$ and "
-        rf"$x \equiv \pm {x % q} \pmod{{{q}}}$. The four combinations of signs give, by the Chinese Remainder Theorem, "
+        rf"Since ${n} = {p} \cdot {q}$, we solve modulo each prime: $x \equiv \pm {x % p} \pmod{{{p}}}$ and $x \equiv "
+        rf"\pm {x % q} \pmod{{{q}}}$. The four combinations of signs give, by the Chinese Remainder Theorem, "
         f"${tex.listing(map(str, roots))}$.",
     )
 
@@ -567,8 +579,8 @@ def multiplicative_order(rng: Random) -> Draft:
             )
         ),
         str(order),
-        rf"By Euler's Theorem $n$ divides $\varphi({m}) = {phi}$. Modulo ${m}$ we find ${a}^{{{order}}} \equiv 1$, while for "
-        f"the proper divisors of ${order}$ we have {tried}.",
+        rf"By Euler's Theorem $n$ divides $\varphi({m}) = {phi}$. Modulo ${m}$ we find ${a}^{{{order}}} \equiv 1$, "
+        rf"while for the proper divisors of ${order}$ we have {tried}.",
     )
 
 
@@ -598,15 +610,15 @@ def two_coins(rng: Random) -> Draft:
         return Draft(
             f"{intro} {largest_one}",
             str(largest),
-            rf"As ${a}$ and ${b}$ are relatively prime, the largest number not of the form ${a}x + {b}y$ with nonnegative "
-            rf"integers $x$ and $y$ is ${a} \cdot {b} - {a} - {b} = {largest}$.",
+            rf"As ${a}$ and ${b}$ are relatively prime, the largest number not of the form ${a}x + {b}y$ with "
+            rf"nonnegative integers $x$ and $y$ is ${a} \cdot {b} - {a} - {b} = {largest}$.",
         )
     return Draft(
         f"{intro} {how_many}",
         str(count),
-        rf"As ${a}$ and ${b}$ are relatively prime, exactly half of the numbers from $0$ to ${a} \cdot {b} - {a} - {b} = "
-        rf"{largest}$ are not of the form ${a}x + {b}y$ with nonnegative integers $x$ and $y$: "
-        rf"$\frac{{({a} - 1)({b} - 1)}}{{2}} = {count}$.",
+        rf"As ${a}$ and ${b}$ are relatively prime, exactly half of the numbers from $0$ to ${a} \cdot {b} - {a} - {b} "
+        rf"= {largest}$ are not of the form ${a}x + {b}y$ with nonnegative integers $x$ and $y$: $\frac{{({a} - 1)({b} "
+        rf"- 1)}}{{2}} = {count}$.",
     )
 
 
@@ -633,9 +645,10 @@ def perfect_square_values(rng: Random) -> Draft:
         )
         + " List them in increasing order, separated by commas.",
         tex.listing(map(str, found)),
-        f"Set ${quadratic} = s^2$ with $s \\ge 0$. Multiplying by $4$ and completing the square, $(2n + {k})^2 - (2s)^2 = {d}$, "
-        f"so $(2n + {k} - 2s)(2n + {k} + 2s) = {d}$. Running through the factorizations of ${d}$ into two factors whose "
-        f"difference is divisible by $4$ and keeping those with $n > 0$ gives $n = {tex.listing(map(str, found))}$.",
+        f"Set ${quadratic} = s^2$ with $s \\ge 0$. Multiplying by $4$ and completing the square, $(2n + {k})^2 - "
+        f"(2s)^2 = {d}$, so $(2n + {k} - 2s)(2n + {k} + 2s) = {d}$. Running through the factorizations of ${d}$ into "
+        f"two factors whose difference is divisible by $4$ and keeping those with $n > 0$ gives $n = "
+        f"{tex.listing(map(str, found))}$.",
     )
 
 
@@ -658,7 +671,7 @@ def count_positive_solutions(rng: Random) -> Draft:
             )
         ),
         str(result),
-        rf"Modulo ${b}$ the equation becomes ${a}x \equiv {c % b} \pmod{{{b}}}$, so $x \equiv {x0 % b} \pmod{{{b}}}$. Since "
-        rf"$y \ge 1$ means $x \le {largest}$, the possible values are $x = {x0}, {x0 + b}, {x0 + 2 * b}, \ldots$ up to "
-        rf"${x0 + (result - 1) * b}$, which makes ${result}$ solutions.",
+        rf"Modulo ${b}$ the equation becomes ${a}x \equiv {c % b} \pmod{{{b}}}$, so $x \equiv {x0 % b} \pmod{{{b}}}$. "
+        rf"Since $y \ge 1$ means $x \le {largest}$, the possible values are $x = {x0}, {x0 + b}, {x0 + 2 * b}, \ldots$ "
+        rf"up to ${x0 + (result - 1) * b}$, which makes ${result}$ solutions.",
     )

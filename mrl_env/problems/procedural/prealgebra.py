@@ -67,8 +67,8 @@ def percent_of(rng: Random) -> Draft:
     return Draft(
         wording,
         str(result),
-        rf"${percent}\%$ of ${whole}$ is $\frac{{{percent}}}{{100}} \cdot {whole} = "
-        rf"\frac{{{percent * whole}}}{{100}} = {result}$.",
+        rf"${percent}\%$ of ${whole}$ is $\frac{{{percent}}}{{100}} \cdot {whole} = \frac{{{percent * whole}}}{{100}} "
+        rf"= {result}$.",
     )
 
 
@@ -80,7 +80,8 @@ def decimal_product(rng: Random) -> Draft:
     a, b = tex.decimal(left), tex.decimal(right)
     result = tex.decimal(left * right)
     return Draft(
-        rng.choice((rf"Multiply ${a}$ by ${b}$.", rf"Compute ${a} \times {b}$.")) + " Express your answer as a decimal.",
+        rng.choice((rf"Multiply ${a}$ by ${b}$.", rf"Compute ${a} \times {b}$."))
+        + " Express your answer as a decimal.",
         result,
         rf"As fractions, ${a} \times {b} = {tex.number(left)} \cdot {tex.number(right)} = {tex.number(left * right)}$, "
         f"which is ${result}$ as a decimal.",
@@ -123,16 +124,16 @@ def missing_score(rng: Random) -> Draft:
     return Draft(
         rng.choice(
             (
-                f"{name} scored {written} on the first ${count}$ tests. What must {name} score on the next test to have "
-                f"an average (mean) of exactly ${mean}$ on all ${count + 1}$ tests?",
+                f"{name} scored {written} on the first ${count}$ tests. What must {name} score on the next test to "
+                f"have an average (mean) of exactly ${mean}$ on all ${count + 1}$ tests?",
                 f"The mean of ${count + 1}$ numbers is ${mean}$. All but one of them are {written}. What is the "
                 "remaining number?",
             )
         ),
         str(missing),
-        rf"The ${count + 1}$ values must add up to ${count + 1} \cdot {mean} = {mean * (count + 1)}$. The known ones add "
-        f"up to ${' + '.join(map(str, scores))} = {sum(scores)}$, so the other one is "
-        f"${mean * (count + 1)} - {sum(scores)} = {missing}$.",
+        rf"The ${count + 1}$ values must add up to ${count + 1} \cdot {mean} = {mean * (count + 1)}$. The known ones "
+        rf"add up to ${' + '.join(map(str, scores))} = {sum(scores)}$, so the other one is ${mean * (count + 1)} - "
+        rf"{sum(scores)} = {missing}$.",
     )
 
 
@@ -185,15 +186,15 @@ def ratio_share(rng: Random) -> Draft:
     return Draft(
         rng.choice(
             (
-                f"The ratio of {first} to {second} {place} is ${a}:{b}$. There are ${total}$ {first} and {second} in all. "
-                f"How many {second} are there?",
-                f"Altogether there are ${total}$ {first} and {second} {place}, in the ratio ${a}:{b}$. How many of them "
-                f"are {second}?",
+                f"The ratio of {first} to {second} {place} is ${a}:{b}$. There are ${total}$ {first} and {second} in "
+                f"all. How many {second} are there?",
+                f"Altogether there are ${total}$ {first} and {second} {place}, in the ratio ${a}:{b}$. How many of "
+                f"them are {second}?",
             )
         ),
         str(unit * b),
-        f"The ratio has ${a} + {b} = {a + b}$ equal parts, so one part is ${total} \\div {a + b} = {unit}$. The {second} "
-        rf"make up ${b}$ parts, that is ${b} \cdot {unit} = {unit * b}$.",
+        f"The ratio has ${a} + {b} = {a + b}$ equal parts, so one part is ${total} \\div {a + b} = {unit}$. The "
+        rf"{second} make up ${b}$ parts, that is ${b} \cdot {unit} = {unit * b}$.",
     )
 
 
@@ -207,8 +208,8 @@ def successive_percents(rng: Random) -> Draft:
     return Draft(
         rng.choice(
             (
-                rf"The price of a {thing} is ${price}$ dollars. It is first raised by ${up}\%$, and the new price is then "
-                rf"lowered by ${down}\%$. What is the final price, in dollars?",
+                rf"The price of a {thing} is ${price}$ dollars. It is first raised by ${up}\%$, and the new price is "
+                rf"then lowered by ${down}\%$. What is the final price, in dollars?",
                 rf"A {thing} costs ${price}$ dollars. The seller increases the price by ${up}\%$ and later takes "
                 rf"${down}\%$ off the increased price. How many dollars does it cost in the end?",
             )
@@ -241,8 +242,8 @@ def rectangle_diagonal(rng: Random) -> Draft:
         )
         + " Express your answer in simplest radical form.",
         answer,
-        rf"By the Pythagorean Theorem the square of the length is ${a}^2 + {b}^2 = {a * a} + {b * b} = {square}$, so the "
-        f"length is ${tex.root(square)} = {answer}$.",
+        rf"By the Pythagorean Theorem the square of the length is ${a}^2 + {b}^2 = {a * a} + {b * b} = {square}$, so "
+        rf"the length is ${tex.root(square)} = {answer}$.",
     )
 
 
@@ -266,9 +267,9 @@ def repeating_decimal(rng: Random) -> Draft:
             )
         ),
         tex.number(value),
-        rf"Let $x = {written}$. The block has length ${length}$, so ${shifted} - x = "
-        rf"{whole * 10**length + block} - {whole}$, that is ${nines}x = {whole * nines + block}$. Hence "
-        f"$x = {tex.equal(tex.frac(whole * nines + block, nines), tex.number(value))}$.",
+        rf"Let $x = {written}$. The block has length ${length}$, so ${shifted} - x = {whole * 10**length + block} - "
+        rf"{whole}$, that is ${nines}x = {whole * nines + block}$. Hence $x = "
+        rf"{tex.equal(tex.frac(whole * nines + block, nines), tex.number(value))}$.",
     )
 
 
@@ -307,16 +308,17 @@ def plate_with_holes(rng: Random) -> Draft:
         rng.choice(
             (
                 f"A rectangular metal plate measures ${length}$ inches by ${width}$ inches. Out of it {hole}, {each}of "
-                f"radius ${radius}$ inches, {'is' if holes == 1 else 'are'} cut. How many square inches of metal are left?",
+                f"radius ${radius}$ inches, {'is' if holes == 1 else 'are'} cut. How many square inches of metal are "
+                f"left?",
                 f"From a ${length}$ by ${width}$ rectangle of paper, {hole}, {each}of radius ${radius}$, "
                 f"{'is' if holes == 1 else 'are'} removed. What is the remaining area?",
             )
         )
         + r" Express your answer in terms of $\pi$.",
         answer,
-        rf"The rectangle has area ${length} \cdot {width} = {length * width}$, and a hole has area $\pi \cdot {radius}^2 = "
-        rf"{tex.pi(radius * radius)}$. "
-        rf"So the remaining area is ${length * width} - {holes} \cdot {tex.pi(radius * radius)}$.",
+        rf"The rectangle has area ${length} \cdot {width} = {length * width}$, and a hole has area $\pi \cdot "
+        rf"{radius}^2 = {tex.pi(radius * radius)}$. So the remaining area is ${length * width} - {holes} \cdot "
+        rf"{tex.pi(radius * radius)}$.",
     )
 
 
@@ -332,10 +334,11 @@ def average_speed(rng: Random) -> Draft:
     return Draft(
         rng.choice(
             (
-                f"{name} drives to a town at ${v}$ miles per hour and comes back along the same road at ${w}$ miles per "
+                f"{name} drives to a town at ${v}$ miles per hour and comes back along the same road at ${w}$ miles "
+                f"per "
                 "hour. What is the average speed for the whole trip, in miles per hour?",
-                f"A train covers the first half of its route at ${v}$ miles per hour and the second half, which is equally "
-                f"long, at ${w}$ miles per hour. What is its average speed over the route, in miles per hour?",
+                f"A train covers the first half of its route at ${v}$ miles per hour and the second half, which is "
+                f"equally long, at ${w}$ miles per hour. What is its average speed over the route, in miles per hour?",
             )
         )
         + " Express your answer as a common fraction.",
@@ -399,8 +402,8 @@ def count_integer_solutions(rng: Random) -> Draft:
         ),
         str(largest - smallest + 1),
         rf"Subtracting ${tex.paren(shift)}$ gives ${low - shift} < {factor}n \le {high - shift}$, so "
-        rf"${tex.number(Fraction(low - shift, factor))} < n \le {tex.number(Fraction(high - shift, factor))}$. The integers "
-        f"run from ${smallest}$ to ${largest}$, and there are ${largest} - {tex.paren(smallest)} + 1 = "
+        rf"${tex.number(Fraction(low - shift, factor))} < n \le {tex.number(Fraction(high - shift, factor))}$. The "
+        rf"integers run from ${smallest}$ to ${largest}$, and there are ${largest} - {tex.paren(smallest)} + 1 = "
         f"{largest - smallest + 1}$ of them.",
     )
 
@@ -420,8 +423,9 @@ def nested_fraction(rng: Random) -> Draft:
         rng.choice((f"Compute ${expression}$.", f"Simplify ${expression}$."))
         + " Express your answer as a common fraction in lowest terms.",
         tex.number(result),
-        rf"Work from the bottom up: ${c} + \frac{{1}}{{{d}}} = {tex.number(third)}$, then ${b} + {tex.number(1 / third)} = "
-        rf"{tex.number(second)}$, and finally ${a} {sign} {tex.number(1 / second)} = {tex.number(result)}$.",
+        rf"Work from the bottom up: ${c} + \frac{{1}}{{{d}}} = {tex.number(third)}$, then ${b} + "
+        rf"{tex.number(1 / third)} = {tex.number(second)}$, and finally ${a} {sign} {tex.number(1 / second)} = "
+        rf"{tex.number(result)}$.",
     )
 
 
@@ -437,18 +441,18 @@ def two_pipes_and_drain(rng: Random) -> Draft:
     return Draft(
         rng.choice(
             (
-                f"One pipe fills a {thing} in ${a}$ hours and another pipe fills it in ${b}$ hours. A drain empties the full "
-                f"{thing} in ${c}$ hours. If both pipes and the drain are open, how many hours does it take to fill the "
-                f"empty {thing}?",
-                f"An empty {thing} can be filled by a first pipe alone in ${a}$ hours and by a second pipe alone in ${b}$ "
-                f"hours, while a leak would empty it in ${c}$ hours. With both pipes on and the leak not mended, after how "
-                f"many hours is the {thing} full?",
+                f"One pipe fills a {thing} in ${a}$ hours and another pipe fills it in ${b}$ hours. A drain empties "
+                f"the full {thing} in ${c}$ hours. If both pipes and the drain are open, how many hours does it take "
+                f"to fill the empty {thing}?",
+                f"An empty {thing} can be filled by a first pipe alone in ${a}$ hours and by a second pipe alone in "
+                f"${b}$ hours, while a leak would empty it in ${c}$ hours. With both pipes on and the leak not mended, "
+                f"after how many hours is the {thing} full?",
             )
         )
         + " Express your answer as a common fraction.",
         tex.number(1 / rate),
-        rf"In one hour the part filled is $\frac{{1}}{{{a}}} + \frac{{1}}{{{b}}} - \frac{{1}}{{{c}}} = {tex.number(rate)}$. "
-        f"The time needed is the reciprocal of this rate, ${tex.number(1 / rate)}$ hours.",
+        rf"In one hour the part filled is $\frac{{1}}{{{a}}} + \frac{{1}}{{{b}}} - \frac{{1}}{{{c}}} = "
+        rf"{tex.number(rate)}$. The time needed is the reciprocal of this rate, ${tex.number(1 / rate)}$ hours.",
     )
 
 
@@ -459,22 +463,24 @@ def rectangle_with_semicircles(rng: Random) -> Draft:
     if rng.random() < 0.5:
         answer = tex.combination((a * b, ""), (Fraction(a * a + b * b, 4), r"\pi"))
         return Draft(
-            f"On each side of a rectangle with sides ${a}$ and ${b}$ a semicircle is drawn outside the rectangle, with that "
-            "side as its diameter. What is the total area of the figure formed by the rectangle and the four semicircles? "
+            f"On each side of a rectangle with sides ${a}$ and ${b}$ a semicircle is drawn outside the rectangle, with "
+            f"that "
+            "side as its diameter. What is the total area of the figure formed by the rectangle and the four "
+            "semicircles? "
             r"Express your answer in terms of $\pi$.",
             answer,
             rf"The rectangle has area ${a} \cdot {b} = {a * b}$. Opposite semicircles make two full circles, of radius "
             rf"${tex.number(Fraction(a, 2))}$ and ${tex.number(Fraction(b, 2))}$, with areas "
-            rf"${tex.pi(Fraction(a * a, 4))}$ and "
-            rf"${tex.pi(Fraction(b * b, 4))}$. The total is ${answer}$.",
+            rf"${tex.pi(Fraction(a * a, 4))}$ and ${tex.pi(Fraction(b * b, 4))}$. The total is ${answer}$.",
         )
     answer = tex.combination((2 * b, ""), (a, r"\pi"))
     return Draft(
-        f"A track consists of two parallel straight parts, each ${b}$ meters long, joined at both ends by semicircles of "
-        rf"diameter ${a}$ meters. How many meters long is one lap of the track? Express your answer in terms of $\pi$.",
+        rf"A track consists of two parallel straight parts, each ${b}$ meters long, joined at both ends by semicircles "
+        rf"of diameter ${a}$ meters. How many meters long is one lap of the track? Express your answer in terms of "
+        rf"$\pi$.",
         answer,
-        rf"The two straight parts are $2 \cdot {b} = {2 * b}$ meters long together. The two semicircles make one circle of "
-        rf"diameter ${a}$, whose circumference is ${tex.pi(a)}$ meters. One lap is ${answer}$ meters.",
+        rf"The two straight parts are $2 \cdot {b} = {2 * b}$ meters long together. The two semicircles make one "
+        rf"circle of diameter ${a}$, whose circumference is ${tex.pi(a)}$ meters. One lap is ${answer}$ meters.",
     )
 
 
@@ -499,6 +505,7 @@ def telescoping_product(rng: Random) -> Draft:
         rng.choice((f"Compute the product ${expression}$.", f"Simplify ${expression}$."))
         + " Express your answer as a whole number or as a fraction in lowest terms.",
         tex.number(result),
-        rf"Each factor is one fraction: ${written(first)} \cdot {written(first + 1)} \cdots {written(last)}$. Each numerator "
-        f"cancels against a neighbouring denominator, and what remains is ${tex.equal(left, tex.number(result))}$.",
+        rf"Each factor is one fraction: ${written(first)} \cdot {written(first + 1)} \cdots {written(last)}$. Each "
+        rf"numerator cancels against a neighbouring denominator, and what remains is "
+        rf"${tex.equal(left, tex.number(result))}$.",
     )

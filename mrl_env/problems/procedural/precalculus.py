@@ -91,7 +91,11 @@ def trigonometric_value(rng: Random) -> Draft:
     written, small = (tex.degrees(angle), tex.degrees(reduced)) if degrees else (_radians(angle), _radians(reduced))
     turn = tex.degrees(360) if degrees else r"2\pi"
     signed = rf"\left({written}\right)" if angle < 0 and "frac" in written else f"({written})" if angle < 0 else written
-    start = "" if reduced == angle else f"Adding a multiple of ${turn}$ changes nothing, so the angle may be replaced by ${small}$. "
+    start = (
+        ""
+        if reduced == angle
+        else f"Adding a multiple of ${turn}$ changes nothing, so the angle may be replaced by ${small}$. "
+    )
     return Draft(
         rng.choice((rf"Compute $\{name} {signed}$.", rf"What is the exact value of $\{name} {signed}$?")),
         answer,
@@ -107,7 +111,10 @@ def vector_combination(rng: Random) -> Draft:
     a, b = rng.randint(2, 6), nonzero(rng, 6)
     result = [a * x + b * y for x, y in zip(u, v, strict=True)]
     expression = tex.combination((a, r"\mathbf{u}"), (b, r"\mathbf{v}"))
-    parts = ", ".join(f"${a} \\cdot {tex.paren(x)} + {tex.paren(b)} \\cdot {tex.paren(y)} = {a * x + b * y}$" for x, y in zip(u, v, strict=True))
+    parts = ", ".join(
+        f"${a} \\cdot {tex.paren(x)} + {tex.paren(b)} \\cdot {tex.paren(y)} = {a * x + b * y}$"
+        for x, y in zip(u, v, strict=True)
+    )
     return Draft(
         rf"Let $\mathbf{{u}} = {tex.column(u)}$ and $\mathbf{{v}} = {tex.column(v)}$. Find ${expression}$.",
         tex.column(result),
@@ -129,7 +136,8 @@ def angle_units(rng: Random) -> Draft:
             )
             + r" Express your answer in terms of $\pi$.",
             _radians(angle),
-            rf"One degree is $\frac{{\pi}}{{180}}$ radians, so the measure is ${angle} \cdot \frac{{\pi}}{{180}} = {_radians(angle)}$.",
+            rf"One degree is $\frac{{\pi}}{{180}}$ radians, so the measure is ${angle} \cdot \frac{{\pi}}{{180}} = "
+            rf"{_radians(angle)}$.",
         )
     return Draft(
         rng.choice(
@@ -139,7 +147,8 @@ def angle_units(rng: Random) -> Draft:
             )
         ),
         tex.degrees(angle),
-        rf"Since $\pi$ radians are $180^\circ$, the angle is ${tex.number(Fraction(angle, 180))} \cdot 180^\circ = {angle}^\circ$.",
+        rf"Since $\pi$ radians are $180^\circ$, the angle is ${tex.number(Fraction(angle, 180))} \cdot 180^\circ = "
+        rf"{angle}^\circ$.",
     )
 
 
@@ -188,7 +197,8 @@ def matrix_product(rng: Random) -> Draft:
             )
         ),
         tex.matrix(result),
-        f"Each entry is a row of the first factor times a column of the second. The first entry is ${corner} = {result[0][0]}$, and "
+        f"Each entry is a row of the first factor times a column of the second. The first entry is ${corner} = "
+        f"{result[0][0]}$, and "
         "the others are found in the same way.",
     )
 
@@ -204,18 +214,20 @@ def polar_coordinates(rng: Random) -> Draft:
         turn = 2 * rng.randint(-1, 2)
         shifted = _radians(angle + 180 * turn)
         return Draft(
-            f"Convert the point ${tex.ordered((str(r), shifted))}$ in polar coordinates to rectangular coordinates. Express your "
+            f"Convert the point ${tex.ordered((str(r), shifted))}$ in polar coordinates to rectangular coordinates. "
+            f"Express your "
             "answer as an ordered pair $(x, y)$.",
             tex.ordered((x, y)),
-            rf"We have $x = r \cos \theta = {r} \cdot {_parenthesized(tex.surd(c, m))} = {x}$ and $y = r \sin \theta = {r} \cdot "
-            rf"{_parenthesized(tex.surd(s, n))} = {y}$.",
+            rf"We have $x = r \cos \theta = {r} \cdot {_parenthesized(tex.surd(c, m))} = {x}$ and $y = r \sin \theta = "
+            rf"{r} \cdot {_parenthesized(tex.surd(s, n))} = {y}$.",
         )
     return Draft(
-        f"Convert the point ${tex.ordered((x, y))}$ in rectangular coordinates to polar coordinates. Express your answer in the form "
+        f"Convert the point ${tex.ordered((x, y))}$ in rectangular coordinates to polar coordinates. Express your "
+        f"answer in the form "
         r"$(r, \theta)$, where $r > 0$ and $0 \le \theta < 2\pi$.",
         tex.ordered((str(r), theta)),
-        rf"The distance from the origin is $r = {r}$. From $\cos \theta = {tex.surd(c, m)}$ and $\sin \theta = {tex.surd(s, n)}$ we get "
-        rf"$\theta = {theta}$.",
+        rf"The distance from the origin is $r = {r}$. From $\cos \theta = {tex.surd(c, m)}$ and $\sin \theta = "
+        rf"{tex.surd(s, n)}$ we get $\theta = {theta}$.",
     )
 
 
@@ -238,7 +250,8 @@ def cross_product(rng: Random) -> Draft:
         rng.choice(
             (
                 rf"Compute the cross product ${tex.column(u)} \times {tex.column(v)}$.",
-                rf"Let $\mathbf{{a}} = {tex.column(u)}$ and $\mathbf{{b}} = {tex.column(v)}$. Find $\mathbf{{a}} \times \mathbf{{b}}$.",
+                rf"Let $\mathbf{{a}} = {tex.column(u)}$ and $\mathbf{{b}} = {tex.column(v)}$. Find $\mathbf{{a}} "
+                rf"\times \mathbf{{b}}$.",
             )
         ),
         tex.column(result),
@@ -261,16 +274,16 @@ def sinusoid_feature(rng: Random) -> Draft:
         return Draft(
             rf"What is the {which} value of $y = {rule}$ for real $x$?",
             str(extreme),
-            rf"The function $\{name}$ takes all values from $-1$ to $1$, so ${rule}$ takes all values from ${d - abs(a)}$ to "
-            rf"${d + abs(a)}$.",
+            rf"The function $\{name}$ takes all values from $-1$ to $1$, so ${rule}$ takes all values from "
+            rf"${d - abs(a)}$ to ${d + abs(a)}$.",
         )
     base = 1 if name == "tan" else 2
     answer = tex.pi(base / b)
     return Draft(
         rng.choice((f"Find the period of $y = {rule}$.", f"What is the smallest positive period of $f(x) = {rule}$?")),
         answer,
-        rf"The function $\{name}$ has period ${tex.pi(base)}$. Here $x$ has the coefficient ${tex.number(b)}$, so the period is "
-        rf"${tex.pi(base)} \div {tex.number(b)} = {answer}$.",
+        rf"The function $\{name}$ has period ${tex.pi(base)}$. Here $x$ has the coefficient ${tex.number(b)}$, so the "
+        rf"period is ${tex.pi(base)} \div {tex.number(b)} = {answer}$.",
     )
 
 
@@ -301,7 +314,8 @@ def inverse_trigonometric_sum(rng: Random) -> Draft:
     return Draft(
         rng.choice((f"Evaluate ${expression}$.", f"Compute ${expression}$.")) + " Express your answer in radians.",
         _radians(total),
-        rf"The two values are ${first} = {_radians(a)}$ and ${second} = {_radians(b)}$. So the expression equals ${_radians(total)}$.",
+        rf"The two values are ${first} = {_radians(a)}$ and ${second} = {_radians(b)}$. So the expression equals "
+        rf"${_radians(total)}$.",
     )
 
 
@@ -322,8 +336,9 @@ def matrix_inverse(rng: Random) -> Draft:
             )
         ),
         tex.matrix(inverse),
-        f"The determinant is $D = {tex.paren(a)} \\cdot {tex.paren(d)} - {tex.paren(b)} \\cdot {tex.paren(c)} = {det}$. The inverse is "
-        f"$\\frac{{1}}{{D}}$ times ${tex.matrix([[d, -b], [-c, a]])}$, which is ${tex.matrix(inverse)}$.",
+        f"The determinant is $D = {tex.paren(a)} \\cdot {tex.paren(d)} - {tex.paren(b)} \\cdot {tex.paren(c)} = "
+        f"{det}$. The inverse is $\\frac{{1}}{{D}}$ times ${tex.matrix([[d, -b], [-c, a]])}$, which is "
+        f"${tex.matrix(inverse)}$.",
     )
 
 
@@ -347,22 +362,28 @@ def quadrant_value(rng: Random) -> Draft:
     sine_cosine = tex.surd(Fraction(2 * sign_sin * sign_cos * p, q * q), rest)
     double = 2 * value * value - 1 if given == "cos" else 1 - 2 * value * value
     tangent = (
-        tex.surd(Fraction(sign_sin * sign_cos, p), rest) if given == "cos" else tex.surd(Fraction(sign_sin * sign_cos * p, rest), rest)
+        tex.surd(Fraction(sign_sin * sign_cos, p), rest)
+        if given == "cos"
+        else tex.surd(Fraction(sign_sin * sign_cos * p, rest), rest)
     )
     asked, answer, last = rng.choice(
         (
             (rf"\{other} \theta", other_value, ""),
             (r"\tan \theta", tangent, rf" Dividing $\sin \theta$ by $\cos \theta$ gives ${tangent}$."),
             (r"\sin 2\theta", sine_cosine, rf" So $\sin 2\theta = 2 \sin \theta \cos \theta = {sine_cosine}$."),
-            (r"\cos 2\theta", tex.number(double), rf" So $\cos 2\theta = \cos^2 \theta - \sin^2 \theta = {tex.number(double)}$."),
+            (
+                r"\cos 2\theta",
+                tex.number(double),
+                rf" So $\cos 2\theta = \cos^2 \theta - \sin^2 \theta = {tex.number(double)}$.",
+            ),
         )
     )
     return Draft(
         rf"If $\{given} \theta = {tex.number(value)}$ and ${low} < \theta < {high}$, what is ${asked}$?{RADICAL}",
         answer,
-        rf"From $\sin^2 \theta + \cos^2 \theta = 1$ we get $\{other}^2 \theta = {tex.number(1 - value * value)}$. For ${low} < \theta < "
-        rf"{high}$ the {'sine' if other == 'sin' else 'cosine'} is {'positive' if sign_other > 0 else 'negative'}, so $\{other} \theta "
-        rf"= {other_value}$.{last}",
+        rf"From $\sin^2 \theta + \cos^2 \theta = 1$ we get $\{other}^2 \theta = {tex.number(1 - value * value)}$. For "
+        rf"${low} < \theta < {high}$ the {'sine' if other == 'sin' else 'cosine'} is "
+        rf"{'positive' if sign_other > 0 else 'negative'}, so $\{other} \theta = {other_value}$.{last}",
     )
 
 
@@ -381,14 +402,15 @@ def vector_projection(rng: Random) -> Draft:
         rng.choice(
             (
                 f"Find the projection of the vector ${tex.column(u)}$ onto the vector ${tex.column(v)}$.",
-                rf"Let $\mathbf{{u}} = {tex.column(u)}$ and $\mathbf{{v}} = {tex.column(v)}$. Compute the projection of $\mathbf{{u}}$ onto "
+                rf"Let $\mathbf{{u}} = {tex.column(u)}$ and $\mathbf{{v}} = {tex.column(v)}$. Compute the projection "
+                rf"of $\mathbf{{u}}$ onto "
                 r"$\mathbf{v}$.",
             )
         ),
         tex.column(result),
-        rf"The projection is $\frac{{\mathbf{{u}} \cdot \mathbf{{v}}}}{{\mathbf{{v}} \cdot \mathbf{{v}}}} \mathbf{{v}}$ with "
-        rf"$\mathbf{{u}} \cdot \mathbf{{v}} = {dot}$ and $\mathbf{{v}} \cdot \mathbf{{v}} = {_dot(v, v)}$. The factor is "
-        rf"${tex.number(share)}$, which gives ${tex.column(result)}$.",
+        rf"The projection is $\frac{{\mathbf{{u}} \cdot \mathbf{{v}}}}{{\mathbf{{v}} \cdot \mathbf{{v}}}} "
+        rf"\mathbf{{v}}$ with $\mathbf{{u}} \cdot \mathbf{{v}} = {dot}$ and $\mathbf{{v}} \cdot \mathbf{{v}} = "
+        rf"{_dot(v, v)}$. The factor is ${tex.number(share)}$, which gives ${tex.column(result)}$.",
     )
 
 
@@ -403,8 +425,8 @@ def determinant(rng: Random) -> Draft:
     return Draft(
         rng.choice((f"Compute the determinant ${body}$.", f"Evaluate ${body}$.")),
         str(result),
-        f"Expanding along the first row, the cofactors are ${minors[0]}$, ${minors[1]}$ and ${minors[2]}$. The determinant is "
-        f"${products} = {result}$.",
+        f"Expanding along the first row, the cofactors are ${minors[0]}$, ${minors[1]}$ and ${minors[2]}$. The "
+        f"determinant is ${products} = {result}$.",
     )
 
 
@@ -428,11 +450,12 @@ def polar_product(rng: Random) -> Draft:
     angles = f"{first}^\\circ {'+' if multiply else '-'} {second}^\\circ"
     size = rf"{r} \cdot {s} = {r * s}" if multiply else rf"\frac{{{r}}}{{{s}}}"
     return Draft(
-        rng.choice((f"Compute ${expression}$.", f"Evaluate ${expression}$.")) + " Express your answer in the form $a + bi$.",
+        rng.choice((f"Compute ${expression}$.", f"Evaluate ${expression}$."))
+        + " Express your answer in the form $a + bi$.",
         answer,
         rf"In polar form the moduli are {'multiplied' if multiply else 'divided'}, ${size}$, and the angles are "
-        rf"{'added' if multiply else 'subtracted'}: ${angles}$, which is ${total}^\circ$ up to full turns. With $\cos {total}^\circ = "
-        rf"{tex.surd(c, m)}$ and $\sin {total}^\circ = {tex.surd(d, n)}$ the result is ${answer}$.",
+        rf"{'added' if multiply else 'subtracted'}: ${angles}$, which is ${total}^\circ$ up to full turns. With $\cos "
+        rf"{total}^\circ = {tex.surd(c, m)}$ and $\sin {total}^\circ = {tex.surd(d, n)}$ the result is ${answer}$.",
     )
 
 
@@ -449,14 +472,15 @@ def angle_between_vectors(rng: Random) -> Draft:
     return Draft(
         rng.choice(
             (
-                rf"Let $\theta$ be the angle between the vectors ${tex.column(u)}$ and ${tex.column(v)}$. Find $\cos \theta$.",
+                rf"Let $\theta$ be the angle between the vectors ${tex.column(u)}$ and ${tex.column(v)}$. Find $\cos "
+                rf"\theta$.",
                 f"What is the cosine of the angle between ${tex.column(u)}$ and ${tex.column(v)}$?",
             )
         )
         + RADICAL,
         answer,
-        rf"The dot product is ${dot}$ and the lengths are ${tex.surd(1, _dot(u, u))}$ and ${tex.surd(1, _dot(v, v))}$. The cosine is the "
-        rf"dot product divided by both lengths, ${answer}$.",
+        rf"The dot product is ${dot}$ and the lengths are ${tex.surd(1, _dot(u, u))}$ and ${tex.surd(1, _dot(v, v))}$. "
+        rf"The cosine is the dot product divided by both lengths, ${answer}$.",
     )
 
 
@@ -475,7 +499,9 @@ def de_moivre(rng: Random) -> Draft:
         (c, a), (s, b) = _cosine(at), _sine(at)
         o, i = tex.square_part(b * modulus_radicand)
         imaginary = tex.multiple(modulus_factor * s * o, "i" if i == 1 else f"i{tex.root(i)}")
-        return tex.signed_sum(part for part in (tex.surd(modulus_factor * c, a * modulus_radicand), imaginary) if part != "0")
+        return tex.signed_sum(
+            part for part in (tex.surd(modulus_factor * c, a * modulus_radicand), imaginary) if part != "0"
+        )
 
     base = rectangular(outside, inside, angle)
     power_outside, power_inside = tex.square_part(square**n)
@@ -485,9 +511,9 @@ def de_moivre(rng: Random) -> Draft:
         rng.choice((f"Compute $({base})^{{{n}}}$.", f"Evaluate $({base})^{{{n}}}$, where $i^2 = -1$."))
         + " Express your answer in the form $a + bi$, in simplest radical form.",
         answer,
-        rf"The number ${base}$ has modulus ${tex.surd(outside, inside)}$ and angle ${angle}^\circ$. By De Moivre's Theorem its power has "
-        rf"modulus ${modulus}$ and angle ${n} \cdot {angle}^\circ = {n * angle}^\circ$, that is ${n * angle % 360}^\circ$. So it equals "
-        rf"${answer}$.",
+        rf"The number ${base}$ has modulus ${tex.surd(outside, inside)}$ and angle ${angle}^\circ$. By De Moivre's "
+        rf"Theorem its power has modulus ${modulus}$ and angle ${n} \cdot {angle}^\circ = {n * angle}^\circ$, that is "
+        rf"${n * angle % 360}^\circ$. So it equals ${answer}$.",
     )
 
 
@@ -496,7 +522,11 @@ def trigonometric_equation(rng: Random) -> Draft:
     """A quadratic equation in sine or cosine, solved in one turn."""
     name, function = rng.choice((("sin", _sine), ("cos", _cosine)))
     inside = (Fraction(0), HALF, -HALF, Fraction(1), Fraction(-1))
-    outside = tuple(Fraction(n, d) for d in (1, 2, 3) for n in (-5, -4, 4, 5) if n % d or d == 1) + (Fraction(2), Fraction(-3))
+    outside = (
+        *(Fraction(n, d) for d in (1, 2, 3) for n in (-5, -4, 4, 5) if n % d or d == 1),
+        Fraction(2),
+        Fraction(-3),
+    )
     while True:
         u = rng.choice(inside)
         v = rng.choice(inside if rng.random() < 0.5 else outside)
@@ -512,9 +542,15 @@ def trigonometric_equation(rng: Random) -> Draft:
     if (lead * (u + v)).denominator > 1 or (lead * u * v).denominator > 1:
         lead = u.denominator * v.denominator
     wave = rf"\{name} {'' if times == 1 else times}x"
-    left = tex.combination((lead, rf"\{name}^2 {'' if times == 1 else times}x"), (-lead * (u + v), wave), (lead * u * v, ""))
+    left = tex.combination(
+        (lead, rf"\{name}^2 {'' if times == 1 else times}x"), (-lead * (u + v), wave), (lead * u * v, "")
+    )
     shared = rf"$\{name} {'' if times == 1 else times}x$"
-    reach = f" The value ${tex.number(v)}$ is impossible because it does not lie between $-1$ and $1$." if abs(v) > 1 else ""
+    reach = (
+        f" The value ${tex.number(v)}$ is impossible because it does not lie between $-1$ and $1$."
+        if abs(v) > 1
+        else ""
+    )
     return Draft(
         rng.choice(
             (
@@ -524,8 +560,9 @@ def trigonometric_equation(rng: Random) -> Draft:
         )
         + " Give the solutions in radians, in increasing order, separated by commas.",
         tex.listing(_radians(angle) for angle in solutions),
-        rf"As a quadratic equation in {shared} this has the roots ${tex.number(u)}$ and ${tex.number(v)}$.{reach} Going once around the "
-        rf"circle with $x$, the possible values of {shared} are taken at $x = {tex.listing(_radians(angle) for angle in solutions)}$.",
+        rf"As a quadratic equation in {shared} this has the roots ${tex.number(u)}$ and ${tex.number(v)}$.{reach} "
+        rf"Going once around the circle with $x$, the possible values of {shared} are taken at $x = "
+        rf"{tex.listing(_radians(angle) for angle in solutions)}$.",
     )
 
 
@@ -550,8 +587,8 @@ def point_to_plane(rng: Random) -> Draft:
         )
         + RADICAL,
         answer,
-        rf"Putting the point into the left side gives ${value}$. The normal vector has length ${tex.surd(1, square)}$. The distance is "
-        f"${tex.equal(tex.frac(abs(value), tex.surd(1, square)), answer)}$.",
+        rf"Putting the point into the left side gives ${value}$. The normal vector has length ${tex.surd(1, square)}$. "
+        rf"The distance is ${tex.equal(tex.frac(abs(value), tex.surd(1, square)), answer)}$.",
     )
 
 
@@ -581,10 +618,12 @@ def angle_sum_formula(rng: Random) -> Draft:
         )
     )
     return Draft(
-        f"Suppose that {first}, and {second}. Find ${asked}$. Express your answer as an integer or as a fraction in lowest terms.",
+        f"Suppose that {first}, and {second}. Find ${asked}$. Express your answer as an integer or as a fraction in "
+        f"lowest terms.",
         tex.number(value),
-        rf"The quadrants fix the signs: $\sin \alpha = {tex.number(sa)}$, $\cos \alpha = {tex.number(ca)}$, $\sin \beta = "
-        rf"{tex.number(sb)}$ and $\cos \beta = {tex.number(cb)}$. So ${asked} = {formula} = {tex.number(value)}$.",
+        rf"The quadrants fix the signs: $\sin \alpha = {tex.number(sa)}$, $\cos \alpha = {tex.number(ca)}$, $\sin "
+        rf"\beta = {tex.number(sb)}$ and $\cos \beta = {tex.number(cb)}$. So ${asked} = {formula} = "
+        rf"{tex.number(value)}$.",
     )
 
 
@@ -613,8 +652,8 @@ def fifteen_degrees(rng: Random) -> Draft:
     return Draft(
         rng.choice((rf"Compute $\{name} {signed}$.", rf"What is the exact value of $\{name} {signed}$?")) + RADICAL,
         answer,
-        rf"Up to full turns the angle is ${reduced}^\circ = {parts}$. The addition formula for $\{name}$ with the known values at "
-        rf"${split}^\circ$ and ${abs(step)}^\circ$ gives ${answer}$.",
+        rf"Up to full turns the angle is ${reduced}^\circ = {parts}$. The addition formula for $\{name}$ with the "
+        rf"known values at ${split}^\circ$ and ${abs(step)}^\circ$ gives ${answer}$.",
     )
 
 
@@ -631,20 +670,25 @@ def roots_of_complex_number(rng: Random) -> Draft:
     power = tex.power("z", n)
     if rng.random() < 0.7:
         return Draft(
-            rf"The solutions of ${power} = {target}$ are written in the form $r(\cos \theta + i \sin \theta)$ with $r > 0$ and $0^\circ "
-            r"\le \theta < 360^\circ$. Find all the values of $\theta$, in degrees. List them in increasing order, separated by commas.",
+            rf"The solutions of ${power} = {target}$ are written in the form $r(\cos \theta + i \sin \theta)$ with $r "
+            rf"> 0$ and $0^\circ "
+            r"\le \theta < 360^\circ$. Find all the values of $\theta$, in degrees. List them in increasing order, "
+            r"separated by commas.",
             tex.listing(map(tex.degrees, angles)),
-            rf"The right side has modulus ${modulus}$ and angle ${angle}^\circ$. So ${n}\theta = {angle}^\circ + k \cdot 360^\circ$ for "
-            rf"$k = 0, 1, \ldots, {n - 1}$, which gives $\theta = {tex.listing(map(tex.degrees, angles))}$.",
+            rf"The right side has modulus ${modulus}$ and angle ${angle}^\circ$. So ${n}\theta = {angle}^\circ + k "
+            rf"\cdot 360^\circ$ for $k = 0, 1, \ldots, {n - 1}$, which gives $\theta = "
+            rf"{tex.listing(map(tex.degrees, angles))}$.",
         )
     pick = rng.randrange(n)
     place = ("first", "second", "third", "fourth", "fifth", "sixth")[pick]
     return Draft(
-        rf"The solutions of ${power} = {target}$ are written in the form $r(\cos \theta + i \sin \theta)$ with $r > 0$ and $0 \le \theta < "
-        rf"2\pi$, ordered by increasing $\theta$. What is $\theta$, in radians, for the {place} of them?",
+        rf"The solutions of ${power} = {target}$ are written in the form $r(\cos \theta + i \sin \theta)$ with $r > 0$ "
+        rf"and $0 \le \theta < 2\pi$, ordered by increasing $\theta$. What is $\theta$, in radians, for the {place} of "
+        rf"them?",
         _radians(angles[pick]),
-        rf"The right side has modulus ${modulus}$ and angle ${_radians(angle)}$. So ${n}\theta = {_radians(angle)} + 2k\pi$ for $k = 0, 1, "
-        rf"\ldots, {n - 1}$, and the {place} solution belongs to $k = {pick}$: $\theta = {_radians(angles[pick])}$.",
+        rf"The right side has modulus ${modulus}$ and angle ${_radians(angle)}$. So ${n}\theta = {_radians(angle)} + "
+        rf"2k\pi$ for $k = 0, 1, \ldots, {n - 1}$, and the {place} solution belongs to $k = {pick}$: $\theta = "
+        rf"{_radians(angles[pick])}$.",
     )
 
 
@@ -664,9 +708,9 @@ def matrix_power(rng: Random) -> Draft:
         corner = q * sum(p ** (n - 1 - j) * r**j for j in range(n))
         result = [[p**n, corner], [0, r**n]]
         steps = (
-            rf"The powers stay triangular, with ${tex.paren(p)}^{{{n}}} = {p**n}$ and ${tex.paren(r)}^{{{n}}} = {r**n}$ on the diagonal. "
-            rf"The upper right entry is ${tex.paren(q)}$ times the sum of all products ${tex.paren(p)}^{{i}} {tex.paren(r)}^{{j}}$ with "
-            rf"$i + j = {n - 1}$, which is ${corner}$."
+            rf"The powers stay triangular, with ${tex.paren(p)}^{{{n}}} = {p**n}$ and ${tex.paren(r)}^{{{n}}} = "
+            rf"{r**n}$ on the diagonal. The upper right entry is ${tex.paren(q)}$ times the sum of all products "
+            rf"${tex.paren(p)}^{{i}} {tex.paren(r)}^{{j}}$ with $i + j = {n - 1}$, which is ${corner}$."
         )
     else:
         while True:
@@ -681,7 +725,8 @@ def matrix_power(rng: Random) -> Draft:
         result = [[x, -y], [y, x]]
         z = tex.complex_number(a, b)
         steps = (
-            r"Matrices of the form $\begin{pmatrix} x & -y \\ y & x \end{pmatrix}$ multiply like the complex numbers $x + yi$. "
+            r"Matrices of the form $\begin{pmatrix} x & -y \\ y & x \end{pmatrix}$ multiply like the complex numbers "
+            r"$x + yi$. "
             rf"Since $({z})^{n} = {tex.complex_number(x, y)}$, the power is ${tex.matrix(result)}$."
         )
     return Draft(
@@ -704,7 +749,7 @@ def line_meets_plane(rng: Random) -> Draft:
         q = tuple(a + b for a, b in zip(p, direction, strict=True))
         d = rng.randint(-20, 20)
         slope = _dot(normal, direction)
-        if slope and 0 < abs(d - _dot(normal, p)):
+        if slope and d != _dot(normal, p):
             break
     t = Fraction(d - _dot(normal, p), slope)
     point = tex.ordered(tex.number(a + t * b) for a, b in zip(p, direction, strict=True))
@@ -713,14 +758,16 @@ def line_meets_plane(rng: Random) -> Draft:
     return Draft(
         rng.choice(
             (
-                f"The line through ${_point(p)}$ and ${_point(q)}$ meets the plane ${plane}$ at one point. Find this point.",
-                f"Find the point where the plane ${plane}$ meets the line through the points ${_point(p)}$ and ${_point(q)}$.",
+                f"The line through ${_point(p)}$ and ${_point(q)}$ meets the plane ${plane}$ at one point. Find this "
+                f"point.",
+                f"Find the point where the plane ${plane}$ meets the line through the points ${_point(p)}$ and "
+                f"${_point(q)}$.",
             )
         )
         + " Express your answer as an ordered triple $(x, y, z)$.",
         point,
-        rf"The points of the line are ${_point(p)} + t {_point(direction)}$. Putting them into the equation of the plane gives ${value} = "
-        rf"{d}$, so $t = {tex.number(t)}$. The point is ${point}$.",
+        rf"The points of the line are ${_point(p)} + t {_point(direction)}$. Putting them into the equation of the "
+        rf"plane gives ${value} = {d}$, so $t = {tex.number(t)}$. The point is ${point}$.",
     )
 
 
@@ -738,11 +785,14 @@ def plane_through_points(rng: Random) -> Draft:
     a, b, c, d = (n // shared for n in (*normal, constant))
     answer = f"{tex.combination((a, 'x'), (b, 'y'), (c, 'z'), (d, ''))} = 0"
     return Draft(
-        f"Find the equation of the plane that passes through ${_point(p)}$, ${_point(q)}$ and ${_point(r)}$. Express your answer in the "
-        r"form $Ax + By + Cz + D = 0$, where $A$, $B$, $C$ and $D$ are integers with $A > 0$ and $\gcd(|A|, |B|, |C|, |D|) = 1$.",
+        f"Find the equation of the plane that passes through ${_point(p)}$, ${_point(q)}$ and ${_point(r)}$. Express "
+        f"your answer in the "
+        r"form $Ax + By + Cz + D = 0$, where $A$, $B$, $C$ and $D$ are integers with $A > 0$ and $\gcd(|A|, |B|, |C|, "
+        r"|D|) = 1$.",
         answer,
-        rf"Two directions in the plane are ${_point(u)}$ and ${_point(v)}$. Their cross product ${_point(normal)}$ is a normal vector, "
-        rf"which in lowest terms with a positive first entry is ${_point((a, b, c))}$. Putting in ${_point(p)}$ gives $D = {d}$.",
+        rf"Two directions in the plane are ${_point(u)}$ and ${_point(v)}$. Their cross product ${_point(normal)}$ is "
+        rf"a normal vector, which in lowest terms with a positive first entry is ${_point((a, b, c))}$. Putting in "
+        rf"${_point(p)}$ gives $D = {d}$.",
     )
 
 
@@ -759,11 +809,12 @@ def skew_lines(rng: Random) -> Draft:
     square = _dot(normal, normal)
     answer = tex.surd(Fraction(abs(value), square), square)
     return Draft(
-        rf"Two lines in space are given by ${tex.column(p)} + s {tex.column(u)}$ and ${tex.column(q)} + t {tex.column(v)}$, where $s$ and "
-        rf"$t$ run through the real numbers. What is the shortest distance between the two lines?{RADICAL}",
+        rf"Two lines in space are given by ${tex.column(p)} + s {tex.column(u)}$ and ${tex.column(q)} + t "
+        rf"{tex.column(v)}$, where $s$ and $t$ run through the real numbers. What is the shortest distance between the "
+        rf"two lines?{RADICAL}",
         answer,
-        rf"The cross product of the directions is ${_point(normal)}$, of length ${tex.surd(1, square)}$. Its dot product with the "
-        rf"difference ${_point(_minus(q, p))}$ of the starting points is ${value}$. The distance is "
+        rf"The cross product of the directions is ${_point(normal)}$, of length ${tex.surd(1, square)}$. Its dot "
+        rf"product with the difference ${_point(_minus(q, p))}$ of the starting points is ${value}$. The distance is "
         rf"$\frac{{{abs(value)}}}{{{tex.surd(1, square)}}} = {answer}$.",
     )
 
@@ -782,7 +833,8 @@ def triangle_in_space(rng: Random) -> Draft:
     return Draft(
         rng.choice(
             (
-                f"What is the area of the triangle with vertices ${_point(p)}$, ${_point(q)}$ and ${_point(r)}$ in space?",
+                f"What is the area of the triangle with vertices ${_point(p)}$, ${_point(q)}$ and ${_point(r)}$ in "
+                f"space?",
                 f"Let $A = {_point(p)}$, $B = {_point(q)}$ and $C = {_point(r)}$. Find the area of triangle $ABC$.",
             )
         )
@@ -815,6 +867,6 @@ def wave_range(rng: Random) -> Draft:
         + " Express your answer in interval notation, in simplest radical form.",
         tex.interval(low, high, "[]"),
         rf"The combination of sine and cosine is a wave with amplitude $\sqrt{{{a * a} + {b * b}}} = "
-        rf"{tex.equal(tex.root(square), tex.surd(1, square))}$ and takes all values between minus and plus its amplitude. Adding ${c}$ "
-        rf"gives the range from ${low}$ to ${high}$.",
+        rf"{tex.equal(tex.root(square), tex.surd(1, square))}$ and takes all values between minus and plus its "
+        rf"amplitude. Adding ${c}$ gives the range from ${low}$ to ${high}$.",
     )

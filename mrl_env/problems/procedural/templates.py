@@ -26,7 +26,7 @@ NAMES: tuple[str, ...] = (
 
 @dataclass(frozen=True)
 class Draft:
-    """One drawn instance.
+    r"""One drawn instance.
 
     Attributes:
         question: text with LaTeX between dollar signs.
@@ -35,7 +35,7 @@ class Draft:
 
     Example:
         >>> Draft("What is $1 + 1$?", "2", "Adding gives $1 + 1 = 2$.").solution
-        'Adding gives $1 + 1 = 2$. The answer is $\\\\boxed{2}$.'
+        'Adding gives $1 + 1 = 2$. The answer is $\\boxed{2}$.'
     """
 
     question: str

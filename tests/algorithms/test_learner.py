@@ -1,0 +1,473 @@
+"""The learner: what it divides by, what it skips, what it survives, and what it keeps."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from algorithms.learner import Learner, LearnerConfig, NonFiniteError
+from algorithms.losses import Denominators, LossConfig, batch_loss, denominators, token_logprobs, token_shares
+from algorithms.optimization import MasterOptimizer, scheduled_learning_rate
+from algorithms.samples import Sample, collate, make_sample
+
+MakeLlama = Callable[..., LlamaForCausalLM]
+LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "gspo")
+
+
+class RecordingSGD(torch.optim.SGD):
+    """Keeps the gradients of every step."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.gradients: list[list[torch.Tensor]] = []
+
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        self.gradients.append([p.grad.clone() for group in self.param_groups for p in group["params"]])
+        super().step(closure)
+
+
+def make_learner(
+    model: LlamaForCausalLM, optimizer: type[torch.optim.Optimizer] = RecordingSGD, **config: Any
+) -> Learner:
+    settings: dict[str, Any] = {
+        "loss": LossConfig(),
+        "learning_rate": 0.1,
+        "micro_batch_size": 4,
+        "problems_per_minibatch": 4,
+        "max_grad_norm": 1e9,
+    }
+    settings.update(config)
+    return Learner("me", model, MasterOptimizer(model.parameters(), optimizer, lr=0.1), LearnerConfig(**settings))
+
+
+def make_problems(seed: int = 0, problems: int = 4, generations: int = 4) -> list[list[Sample]]:
+    """Own rows of different lengths, every fourth with advantage 0, and a rescued problem's NLL row on every other one."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for p in range(problems):
+        prompt = rng.integers(3, 64, rng.integers(1, 6)).tolist()
+        rows = []
+        for g in range(generations):
+            completion = rng.integers(3, 64, rng.integers(1, 9)).tolist()
+            rows.append(
+                make_sample(
+                    prompt,
+                    completion,
+                    source="me",
+                    advantage=0.0 if g == 3 else float(rng.normal()),
+                    old_logprobs=rng.normal(-4, 0.5, len(completion)).tolist(),
+                )
+            )
+        if p % 2:
+            success = rng.integers(3, 64, 5).tolist()
+            rows.append(make_sample(prompt, success, source="peer", nll_weight=0.1 / 5))
+        made.append(rows)
+    return made
+
+
+def gradients(learner: Learner) -> list[list[torch.Tensor]]:
+    return learner.optimizer.optimizer.gradients  # type: ignore[attr-defined, no-any-return]
+
+
+def weights(model: torch.nn.Module) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def identical(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def relative_difference(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> float:
+    """Norm of the difference over the norm."""
+    a, b = (torch.cat([part.detach().flatten().double() for part in parts]) for parts in (first, second))
+    return float((a - b).norm() / b.norm())
+
+
+def row_logprobs(model: LlamaForCausalLM, sample: Sample, temperature: float = 1.0) -> torch.Tensor:
+    """(T - 1,) log-probs of tokens 1, 2, ... from a plain forward pass of one row."""
+    ids = torch.from_numpy(sample.token_ids)
+    logits = model(ids[None]).logits[0, :-1] / temperature
+    return torch.log_softmax(logits, -1).gather(-1, ids[1:, None])[:, 0]
+
+
+# Denominators and accumulation
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+@pytest.mark.parametrize("beta", [0.0, 0.2])
+def test_micro_batches_do_not_change_the_update(loss_type: Any, beta: float, make_llama: MakeLlama) -> None:
+    updated: dict[int, list[torch.Tensor]] = {}
+    recorded: dict[int, list[torch.Tensor]] = {}
+    losses: dict[int, float] = {}
+    for size in (1, 3, 8, 64):
+        learner = make_learner(make_llama(1), loss=LossConfig(loss_type, beta=beta), micro_batch_size=size)
+        losses[size] = learner.update(make_problems())["loss"]
+        updated[size], [recorded[size]] = weights(learner.model), gradients(learner)
+    for size in (3, 8, 64):
+        assert losses[size] == pytest.approx(losses[1], rel=1e-5)
+        # What is left is the order of float32 sums.
+        assert relative_difference(recorded[size], recorded[1]) < 2e-6
+        assert relative_difference(updated[size], updated[1]) < 1e-6
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_each_token_weighs_the_same_in_any_micro_batch_exactly(loss_type: Any) -> None:
+    rows = [row for problem in make_problems() for row in problem]
+    config = LossConfig(loss_type)
+    [divide_by] = denominators([make_problems()], loss_type)
+
+    def shares(part: list[Sample]) -> list[list[float]]:
+        batch = collate(part, [np.zeros_like(row.advantages) for row in part], "me", "cpu")
+        result = token_shares(batch.loss_mask, config, divide_by)
+        return [values[: len(row.token_ids)].tolist() for values, row in zip(result, part, strict=True)]
+
+    whole = shares(rows)
+    for size in (1, 3, 8):
+        assert [s for i in range(0, len(rows), size) for s in shares(rows[i : i + size])] == whole
+
+
+def test_the_nll_term_is_the_token_mean_per_success_over_the_prompts(make_llama: MakeLlama) -> None:
+    """Against plain autograd on whole rows: lambda / P * sum over rescued prompts of the model's own cross-entropy."""
+    rng = np.random.default_rng(0)
+    prompts = [rng.integers(3, 64, n).tolist() for n in (2, 5, 3, 1)]
+    successes = {0: rng.integers(3, 64, 7).tolist(), 3: rng.integers(3, 64, 2).tolist()}
+    model = make_llama(1)
+    expected = torch.zeros(())
+    for p, success in successes.items():
+        ids = torch.tensor([prompts[p] + success])
+        labels = torch.tensor([[-100] * len(prompts[p]) + success])
+        expected = expected + 0.3 * model(ids, labels=labels).loss / len(prompts)
+    expected.backward()
+
+    problems = [
+        [
+            make_sample(prompt, [7, 8], source="me", advantage=0.0, old_logprobs=[-1.0, -1.0]),
+            *(
+                [make_sample(prompt, successes[p], source="peer", nll_weight=0.3 / len(successes[p]))]
+                if p in successes
+                else []
+            ),
+        ]
+        for p, prompt in enumerate(prompts)
+    ]
+    for micro_batch_size in (1, 2, 8):
+        learner = make_learner(make_llama(1), micro_batch_size=micro_batch_size)
+        metrics = learner.update(problems)
+        assert metrics["loss"] == pytest.approx(expected.item(), rel=1e-5)
+        assert (metrics["rows_trained"], metrics["rows_skipped"]) == (2, 4)
+        assert relative_difference(gradients(learner)[0], [p.grad for p in model.parameters()]) < 2e-6
+
+
+def test_rows_without_gradient_are_left_out_but_counted(make_llama: MakeLlama) -> None:
+    """Against one batch of all rows, those with advantage 0 included."""
+    problems = make_problems()
+    rows = [row for problem in problems for row in problem]
+    model = make_llama(1)
+    batch = collate(
+        rows, [np.zeros_like(r.advantages) if r.old_logprobs is None else r.old_logprobs for r in rows], "me", "cpu"
+    )
+    logits = model(batch.token_ids, attention_mask=batch.attention_mask.long()).logits[:, :-1]
+    logprobs = torch.nn.functional.pad(token_logprobs(logits, batch.token_ids[:, 1:], 1.0), (1, 0))
+    tokens = sum(int(row.loss_mask.sum()) for row in rows)
+    terms = batch_loss(logprobs, None, batch, LossConfig(), Denominators(rows=16, tokens=tokens, prompts=4))
+    terms.total.backward()
+
+    learner = make_learner(make_llama(1))
+    metrics = learner.update(problems)
+    assert (metrics["rows_trained"], metrics["rows_skipped"]) == (14, 4)
+    assert metrics["loss"] == pytest.approx(terms.total.item(), rel=1e-5)
+    assert relative_difference(gradients(learner)[0], [p.grad for p in model.parameters()]) < 2e-6
+
+
+def test_a_kl_term_needs_every_row_of_the_policy(make_llama: MakeLlama) -> None:
+    learner = make_learner(make_llama(1), loss=LossConfig(beta=0.1))
+    metrics = learner.update(make_problems())
+    assert (metrics["rows_trained"], metrics["rows_skipped"]) == (18, 0)
+
+
+def test_minibatches_and_iterations_make_updates(make_llama: MakeLlama) -> None:
+    learner = make_learner(make_llama(1), problems_per_minibatch=3, num_iterations=2)
+    metrics = learner.update(make_problems(problems=7))
+    assert learner.version == learner.due == 2 * 3
+    assert metrics["policy_version"] == 6
+    assert metrics["rows_trained"] == 2 * (7 * 3 + 3)
+
+
+def test_a_minibatch_that_nothing_moves_is_due_but_not_applied(make_llama: MakeLlama) -> None:
+    still = [[make_sample([3], [4, 5], source="me", advantage=0.0, old_logprobs=[-1.0, -1.0])]]
+    learner = make_learner(
+        make_llama(1), torch.optim.AdamW, lr_scheduler_type="linear", total_updates=4, learning_rate=0.4
+    )
+    learner.update(make_problems())
+    before = weights(learner.model)
+    metrics = learner.update(still)
+    assert identical(weights(learner.model), before)
+    assert (learner.version, learner.due) == (1, 2)
+    assert "loss" not in metrics
+    # Two of four updates are due, so half of the peak is left.
+    assert learner.update(make_problems())["learning_rate"] == pytest.approx(0.2)
+
+
+# Old log-probs
+
+
+def test_the_snapshot_is_the_learners_own_policy(make_llama: MakeLlama) -> None:
+    model = make_llama(1)
+    rows = [row for problem in make_problems(seed=5) for row in problem if row.source == "me"]
+    snapshot = [replace(row, old_logprobs=None, source="peer") for row in rows]
+    learner = make_learner(model, micro_batch_size=3, temperature=0.7)
+    with torch.no_grad():
+        expected = [row_logprobs(model, row, 0.7).numpy() for row in rows]
+    old = learner._old_logprobs(snapshot)
+    for row, values in zip(snapshot, expected, strict=True):
+        start = int(row.loss_mask.argmax())
+        assert not old[id(row)][:start].any()
+        assert old[id(row)][start:] == pytest.approx(values[start - 1 :], abs=1e-5)
+
+
+def test_snapshot_rows_start_with_a_ratio_of_one_and_keep_their_snapshot(make_llama: MakeLlama) -> None:
+    rows = [
+        [make_sample([3, 4], [5 + g, 9, 1], source="peer", advantage=(-1.0) ** g) for g in range(4)] for _ in range(2)
+    ]
+    learner = make_learner(make_llama(1), problems_per_minibatch=2)
+    metrics = learner.update(rows)
+    # The same rows in the same micro-batches as in the snapshot: exactly one, bit for bit.
+    assert metrics["exchange/ratio_mean"] == 1.0
+    assert metrics["exchange/ratio_variance"] == 0.0
+    # In another company a row's log-probs differ in the last bits of float32.
+    mixed = [*make_problems(), *rows]
+    metrics = make_learner(make_llama(1), problems_per_minibatch=8).update(mixed)
+    assert metrics["exchange/ratio_mean"] == pytest.approx(1.0, abs=1e-5)
+    # In a second pass the weights have moved and the snapshot has not.
+    learner = make_learner(make_llama(1), problems_per_minibatch=2, num_iterations=2)
+    assert learner.update(rows)["exchange/ratio_variance"] > 1e-4
+
+
+def test_recorded_logprobs_are_used_as_they_are(make_llama: MakeLlama) -> None:
+    model = make_llama(1)
+    ids = [3, 4, 9, 1]
+    with torch.no_grad():
+        current = row_logprobs(model, make_sample(ids[:2], ids[2:], source="me"))[1:]
+    row = make_sample(ids[:2], ids[2:], source="peer", advantage=1.0, old_logprobs=(current - 0.1).tolist())
+    metrics = make_learner(model).update([[row]])
+    assert metrics["exchange/ratio_mean"] == pytest.approx(math.exp(0.1), rel=1e-5)
+    assert metrics["loss"] == pytest.approx(-math.exp(0.1), rel=1e-5)
+
+
+def test_own_rows_report_the_difference_between_sampling_and_training(make_llama: MakeLlama) -> None:
+    model = make_llama(1)
+    ids = [3, 4, 9, 1]
+    with torch.no_grad():
+        current = row_logprobs(model, make_sample(ids[:2], ids[2:], source="me"))[1:]
+    off = current + torch.tensor([0.2, -0.4])
+    row = make_sample(ids[:2], ids[2:], source="me", advantage=1.0, old_logprobs=off.tolist())
+    metrics = make_learner(model, num_iterations=2).update([[row]])
+    # Only of the first pass: later ones differ because the policy has moved.
+    assert metrics["sampling/logp_difference_mean"] == pytest.approx(0.3, rel=1e-4)
+
+
+def test_log_probs_are_those_of_a_plain_forward_pass_and_without_dropout(make_llama: MakeLlama) -> None:
+    model = make_llama(1, attention_dropout=0.5)
+    learner = make_learner(model, micro_batch_size=2, temperature=1.3)
+    rows = [([3, 4, 5, 9, 1], 2), ([7, 8], 1), ([6, 6, 6, 6, 6, 6, 2], 4)]
+    with torch.no_grad():
+        expected = [row_logprobs(model, make_sample(i[:s], i[s:], source="me"), 1.3)[s - 1 :] for i, s in rows]
+    for values, wanted in zip(learner.logprobs(rows), expected, strict=True):
+        assert values == pytest.approx(wanted.numpy(), abs=1e-5)
+    learner.update(make_problems())
+    first, second = learner.logprobs(rows), learner.logprobs(rows)
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+# KL
+
+
+def test_the_reference_is_the_initial_policy(make_llama: MakeLlama) -> None:
+    learner = make_learner(make_llama(1), loss=LossConfig(beta=0.1))
+    assert learner.update(make_problems())["kl"] == 0.0
+    later = learner.update(make_problems())["kl"]
+    assert later > 1e-4
+    # By hand from two plain forward passes over all rows of the policy.
+    model, reference = make_learner(make_llama(1), loss=LossConfig(beta=0.1)), make_llama(1)
+    model.update(make_problems())
+    total, tokens = 0.0, 0
+    for problem in make_problems():
+        for row in problem:
+            with torch.no_grad():
+                d = row_logprobs(reference, row).double() - row_logprobs(model.model, row).double()
+            kl = (d.exp() - d - 1)[torch.from_numpy(row.loss_mask[1:])]
+            total, tokens = total + float(kl.sum()), tokens + len(kl)
+    assert later == pytest.approx(total / tokens, rel=1e-3)
+
+
+def test_without_beta_there_is_no_reference(make_llama: MakeLlama) -> None:
+    learner = make_learner(make_llama(1))
+    assert learner._reference is None
+    assert "kl" not in learner.update(make_problems())
+
+
+# Gradient norm, learning rate
+
+
+def test_the_gradient_is_scaled_down_to_the_norm(make_llama: MakeLlama) -> None:
+    free, bound = make_learner(make_llama(1)), make_learner(make_llama(1), max_grad_norm=0.01)
+    norm = free.update(make_problems())["grad_norm"]
+    assert norm == pytest.approx(math.sqrt(sum(float(g.double().square().sum()) for g in gradients(free)[0])), rel=1e-5)
+    assert norm > 0.01
+    assert bound.update(make_problems())["grad_norm"] == pytest.approx(norm, rel=1e-6)
+    scaled = [gradient * (0.01 / norm) for gradient in gradients(free)[0]]
+    assert relative_difference(gradients(bound)[0], scaled) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("schedule", "warmup", "expected"),
+    [
+        ("constant", 0, [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]),
+        ("constant", 2, [1.0, 2.0, 2.0, 2.0, 2.0, 2.0]),
+        ("linear", 0, [2.0, 1.5, 1.0, 0.5, 0.0, 0.0]),
+        ("linear", 2, [1.0, 2.0, 2.0, 1.0, 0.0, 0.0]),
+        # (1 + cos x) for x = 0, 45, 90, 135, 180 degrees.
+        ("cosine", 0, [2.0, 1 + 0.5**0.5, 1.0, 1 - 0.5**0.5, 0.0, 0.0]),
+        ("cosine", 4, [0.5, 1.0, 1.5, 2.0, 2.0, 0.0]),
+    ],
+)
+def test_learning_rates_by_hand(schedule: Any, warmup: int, expected: list[float]) -> None:
+    """Six updates of a run of four: beyond its end the rate stays at the last value."""
+    rates = [scheduled_learning_rate(2.0, schedule, update, 4, warmup) for update in range(6)]
+    assert rates == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_update_uses_the_scheduled_rate(make_llama: MakeLlama) -> None:
+    learner = make_learner(make_llama(1), lr_scheduler_type="linear", learning_rate=0.2, total_updates=4, warmup_steps=2)
+    for rate in (0.1, 0.2, 0.2, 0.1):
+        before = weights(learner.model)
+        assert learner.update(make_problems())["learning_rate"] == pytest.approx(rate)
+        moved = [(b - a) / -rate for a, b in zip(before, weights(learner.model), strict=True)]
+        assert relative_difference(moved, gradients(learner)[-1]) < 1e-3
+
+
+# What is not finite
+
+
+def poison(kind: str, learner: Learner) -> list[list[Sample]]:
+    """Rows, or weights, that give a loss that is not finite."""
+    advantage, nll_weight = {"advantage": (math.nan, 0.0), "nll_weight": (1.0, math.nan)}.get(kind, (1.0, 0.0))
+    if kind == "weights":
+        with torch.no_grad():
+            learner.model.lm_head.weight[7] = math.nan
+    old = [-400.0 if kind == "ratio" else -1.0, -1.0]
+    advantage = -1.0 if kind == "ratio" else advantage
+    return [
+        *make_problems(),
+        [make_sample([3], [4, 5], source="me", advantage=advantage, old_logprobs=old, nll_weight=nll_weight)],
+    ]
+
+
+@pytest.mark.parametrize("kind", ["advantage", "nll_weight", "weights", "ratio"])
+def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(kind: str, make_llama: MakeLlama) -> None:
+    learner = make_learner(
+        make_llama(1), torch.optim.AdamW, problems_per_minibatch=5, max_skipped_updates=3, micro_batch_size=2
+    )
+    learner.update(make_problems())
+    rows = poison(kind, learner)
+    before = weights(learner.model)
+    state = [value.clone() for s in learner.optimizer.optimizer.state.values() for value in s.values()]
+    metrics = learner.update(rows)
+    after = weights(learner.model)
+    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(before, after, strict=True))
+    assert identical(state, [v for s in learner.optimizer.optimizer.state.values() for v in s.values()])
+    assert all(parameter.grad is None for parameter in learner.model.parameters())
+    assert (learner.version, learner.skipped, metrics["skipped_updates"]) == (1, 1, 1.0)
+    assert "loss" not in metrics
+
+
+def test_a_run_of_updates_that_are_not_finite_stops(make_llama: MakeLlama) -> None:
+    learner = make_learner(make_llama(1), problems_per_minibatch=5, max_skipped_updates=3)
+    bad = poison("advantage", learner)
+    learner.update(bad)
+    learner.update(bad)
+    learner.update(make_problems())  # a good one in between: the count begins anew
+    learner.update(bad)
+    learner.update(bad)
+    with pytest.raises(NonFiniteError, match=r"me: .* 3 updates in a row; lower learning_rate"):
+        learner.update(bad)
+    assert (learner.version, learner.skipped) == (1, 5)
+
+
+# Master weights and state
+
+
+def test_small_updates_add_up_in_bfloat16() -> None:
+    """Near 1 bfloat16 has steps of 2^-8 = 0.0039; 400 updates of 1e-5 are one of them, each alone is nothing."""
+    parameter = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
+    optimizer = MasterOptimizer([parameter], torch.optim.SGD, lr=0.0)
+    for update in range(400):
+        parameter.grad = torch.ones_like(parameter)
+        optimizer.accumulate()
+        optimizer.step(1e-5)
+        if update == 100:
+            assert parameter.tolist() == [1.0] * 3
+    assert optimizer.masters[0].tolist() == pytest.approx([1 - 400e-5] * 3, abs=1e-5)
+    assert parameter.tolist() == [1 - 2**-8] * 3
+
+
+def test_gradients_of_a_bfloat16_model_are_summed_in_float32() -> None:
+    parameter = torch.nn.Parameter(torch.zeros(1, dtype=torch.bfloat16))
+    optimizer = MasterOptimizer([parameter], torch.optim.SGD, lr=0.0)
+    for gradient in (1.0, *[2**-10] * 8):
+        parameter.grad = torch.full_like(parameter, gradient)
+        optimizer.accumulate()
+    # In bfloat16, 1 + 2^-10 is 1.
+    optimizer.step(1.0)
+    assert optimizer.masters[0].item() == -(1 + 2**-7)
+    assert parameter.grad is None and optimizer.masters[0].grad is None
+
+
+def test_float32_parameters_are_their_own_masters_and_frozen_ones_stay_out() -> None:
+    trained, frozen = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2), requires_grad=False)
+    optimizer = MasterOptimizer([trained, frozen], torch.optim.SGD, lr=0.0)
+    assert optimizer.masters[0] is trained
+    assert len(optimizer.parameters) == 1
+
+
+def restored(learner: Learner, model: LlamaForCausalLM) -> Learner:
+    """A new learner with the state of another one, written and read."""
+    file = io.BytesIO()
+    torch.save({"model": learner.model.state_dict(), "learner": learner.state_dict()}, file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    other = make_learner(model, torch.optim.AdamW, lr_scheduler_type="linear", total_updates=9, learning_rate=1e-3)
+    other.model.load_state_dict(saved["model"])
+    other.load_state_dict(saved["learner"])
+    return other
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_state_survives_a_round_trip_bit_for_bit(dtype: torch.dtype, make_llama: MakeLlama) -> None:
+    learner = make_learner(
+        make_llama(1).to(dtype), torch.optim.AdamW, lr_scheduler_type="linear", total_updates=9, learning_rate=1e-3
+    )
+    for seed in range(3):
+        learner.update(make_problems(seed))
+    other = restored(learner, make_llama(2).to(dtype))
+    assert (other.version, other.due, other.skipped) == (3, 3, 0)
+    first, second = learner.update(make_problems(7)), other.update(make_problems(7))
+    assert first == second
+    assert identical(weights(learner.model), weights(other.model))
+    assert identical(learner.optimizer.masters, other.optimizer.masters)
+
+
+def test_a_float32_run_can_go_on_in_bfloat16(make_llama: MakeLlama) -> None:
+    learner = make_learner(make_llama(1), torch.optim.AdamW, learning_rate=1e-3)
+    learner.update(make_problems())
+    other = restored(learner, make_llama(2).to(torch.bfloat16))
+    # The masters are those of the saved model, not of the one that was there before.
+    assert relative_difference(other.optimizer.masters, weights(learner.model)) < 2**-8
