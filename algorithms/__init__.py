@@ -1,7 +1,7 @@
 """Algorithms that train several language models together: four baselines on one learner.
 
-    python -m algorithms.sgt                                  # a complete run; also .grpo .prp .xgrpo
-    Trainer(TrainingConfig(algorithm="sgt")).train()          # the same in Python
+python -m algorithms.sgt                                  # a complete run; also .grpo .prp .xgrpo
+Trainer(TrainingConfig(algorithm="sgt")).train()          # the same in Python
 """
 
 from algorithms.algorithm import ALGORITHMS, Algorithm

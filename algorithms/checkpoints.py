@@ -76,13 +76,13 @@ def load_checkpoint(folder: Path, policies: Mapping[str, Policy], learners: Mapp
     for name, policy in policies.items():
         if not (folder / name).is_dir():
             saved = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name != "optimizer")
-            raise ValueError(f"{folder} has no policy {name!r} (it has {', '.join(saved)}); resume with the same policies")
+            raise ValueError(
+                f"{folder} has no policy {name!r} (it has {', '.join(saved)}); resume with the same policies"
+            )
         policy.load_weights(folder / name)
         learner = learners[name]
         device = next(policy.model.parameters()).device
-        learner.load_state_dict(
-            torch.load(folder / "optimizer" / f"{name}.pt", map_location=device, weights_only=True)
-        )
+        learner.load_state_dict(torch.load(folder / "optimizer" / f"{name}.pt", map_location=device, weights_only=True))
         policy.version = learner.version
     return state
 
@@ -113,6 +113,8 @@ def resolve_checkpoint(output_dir: Path, resume_from_checkpoint: str | None) -> 
 def _read_state(folder: Path) -> dict[str, Any]:
     path = folder / "trainer_state.json"
     if not path.is_file():
-        raise ValueError(f"resume_from_checkpoint={str(folder)!r} has no trainer_state.json; give a checkpoint-N folder, or auto")
+        raise ValueError(
+            f"resume_from_checkpoint={str(folder)!r} has no trainer_state.json; give a checkpoint-N folder, or auto"
+        )
     state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return state

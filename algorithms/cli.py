@@ -107,7 +107,7 @@ def parse(algorithm: str, arguments: Sequence[str]) -> tuple[CommandOptions, Tra
     layout += [(option_class.__name__, option_class, _default(options))]
     layout += [(name, cls, _default(_section(cls, base))) for name, cls in SECTIONS.items()]
     module = sys.modules[option_class.__module__]
-    parsed = tyro.cli(
+    parsed: Any = tyro.cli(
         make_dataclass("Run", layout),
         prog=f"python -m {option_class.__module__}",
         description=(module.__doc__ or "").strip(),

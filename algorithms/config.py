@@ -15,12 +15,14 @@ from typing import Any, Literal, TypeVar
 
 import yaml
 
+import verifiers
 from algorithms.algorithm import Algorithm, algorithm_class, make_algorithms
 from algorithms.losses import LossConfig, LossType
 from algorithms.optimization import ScheduleType
 from algorithms.rollouts.sampling import SamplingConfig
 from mrl_env.env import agent_names
 from mrl_env.exchange import CHANNELS, readers
+from verifiers import Verifier
 
 T = TypeVar("T")
 
@@ -76,6 +78,8 @@ class ProblemOptions:
     """Arguments of the held-out source; by default problem_options."""
     verifier: str | None = None
     """Verifier of all problems: a name or a dotted path; by default each problem names its own."""
+    verifier_options: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of that verifier, such as fallback: true for math."""
     problems_per_step: int = 16
     """Problems that a step asks."""
     num_generations: int = 8
@@ -236,6 +240,8 @@ class TrainingConfig(
             raise ValueError(f"agents has {len(self.agents)} names for {count} policies; give one per policy")
         names = agent_names(self.agents if self.agents is not None else count)
         readers(self.exchange_topology, names)
+        if self.verifier_options and self.verifier is None:
+            raise ValueError(f"verifier_options={self.verifier_options!r}, but no verifier is named; set verifier")
         for channel in self.exchange_channels or ():
             if channel not in CHANNELS:
                 raise ValueError(f"exchange_channels names {channel!r}; use some of {', '.join(CHANNELS)}")
@@ -277,9 +283,7 @@ class TrainingConfig(
             _require("num_train_epochs", self.num_train_epochs, self.num_train_epochs > 0, "give more than 0")
         for policy in self.policies():
             rows = policy.per_device_train_batch_size * self.gradient_accumulation_steps
-            whole = rows % self.num_generations == 0 and (
-                self.problems_per_step * self.num_generations % rows == 0
-            )
+            whole = rows % self.num_generations == 0 and (self.problems_per_step * self.num_generations % rows == 0)
             if not whole:
                 raise ValueError(
                     f"per_device_train_batch_size={policy.per_device_train_batch_size} x gradient_accumulation_steps="
@@ -313,6 +317,14 @@ class TrainingConfig(
     def algorithms(self) -> list[Algorithm]:
         """Each policy's algorithm, with its options."""
         return make_algorithms([policy.algorithm for policy in self.policies()], self.algorithm_options)
+
+    def make_verifier(self) -> Verifier | None:
+        """The verifier of all problems; None where each problem names its own.
+
+        Raises:
+            ValueError: if there is no such verifier, or it has no such option.
+        """
+        return None if self.verifier is None else verifiers.make(self.verifier, **self.verifier_options)
 
     def sampling(self) -> SamplingConfig:
         """How training completions are drawn."""

@@ -187,7 +187,9 @@ def available_devices(wanted: Sequence[str]) -> list[str]:
         return cuda or ["cpu"]
     for device in wanted:
         if device != "cpu" and device not in cuda:
-            raise ValueError(f"device={device!r} does not exist here; use one of cpu{''.join(', ' + d for d in cuda)}, or auto")
+            raise ValueError(
+                f"device={device!r} does not exist here; use one of cpu{''.join(', ' + d for d in cuda)}, or auto"
+            )
     return list(wanted)
 
 

@@ -61,9 +61,7 @@ def evaluate(
         M results.
     """
     prompts = [policy.renderer.token_ids(problem.messages) for problem in problems]
-    greedy = policy.generate(
-        prompts, 1, replace(sampling, temperature=0.0), [0] * len(problems), batch_size, progress
-    )
+    greedy = policy.generate(prompts, 1, replace(sampling, temperature=0.0), [0] * len(problems), batch_size, progress)
     drawn: list[list[Completion]] = [[] for _ in problems]
     if samples:
         seeds = [derive_seed(seed, "eval", problem.id, i) for problem in problems for i in range(samples)]
@@ -80,14 +78,15 @@ def _verify(
     problems: Sequence[Problem], groups: Sequence[Sequence[Completion]], verifier: str | Verifier | None
 ) -> list[list[Verdict]]:
     """Verdicts of each problem's completions, judged in one batch per verifier."""
-    by_verifier: defaultdict[str | Verifier, list[int]] = defaultdict(list)
+    # By name, since a verifier of one's own need not be hashable; all under one where it judges them all.
+    by_verifier: defaultdict[str, list[int]] = defaultdict(list)
     for p, problem in enumerate(problems):
-        by_verifier[problem.verifier if verifier is None else verifier].append(p)
+        by_verifier[problem.verifier if verifier is None else ""].append(p)
     verdicts: list[list[Verdict]] = [[] for _ in problems]
-    for judge, indices in by_verifier.items():
+    for name, indices in by_verifier.items():
         flat = [(p, completion) for p in indices for completion in groups[p]]
         judged = verify_batch(
-            judge,
+            name if verifier is None else verifier,
             [completion.text for _, completion in flat],
             [problems[p].answer for p, _ in flat],
             [problems[p].metadata for p, _ in flat],
@@ -118,8 +117,10 @@ def pass_at_k(successes: int, samples: int, k: int) -> float:
 
 
 def summarize(results: Sequence[ProblemResult]) -> dict[str, float]:
-    """Means over problems: `reward` (greedy, reward@1), `mean@k`, `pass@k`, `maj@k`, and `subject/<name>` (mean over
-    samples, or greedy without samples)."""
+    """Means over problems: `reward` (greedy, reward@1), `mean@k`, `pass@k`, `maj@k`, and by subject.
+
+    `subject/<name>` is the mean over samples, or greedy without samples.
+    """
     summary = {"reward": float(np.mean([result.greedy for result in results]))}
     k = len(results[0].samples)
     if k:

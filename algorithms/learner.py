@@ -182,7 +182,7 @@ class Learner:
                 with torch.no_grad():
                     reference = self._forward(self._reference, batch)
             terms = batch_loss(self._forward(self.model, batch), reference, batch, self.config.loss, divide_by)
-            terms.total.backward()  # type: ignore[no-untyped-call]
+            terms.total.backward()
             self.optimizer.accumulate()
             total += float(terms.total.detach())
             meter.observe(batch, terms, self.config.loss, fresh=fresh)

@@ -97,7 +97,9 @@ def token_logprobs(logits: torch.Tensor, token_ids: torch.Tensor, temperature: f
     return logits.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1) - torch.logsumexp(logits, dim=-1)
 
 
-def log_ratios(logprobs: torch.Tensor, old_logprobs: torch.Tensor, mask: torch.Tensor, loss_type: LossType) -> torch.Tensor:
+def log_ratios(
+    logprobs: torch.Tensor, old_logprobs: torch.Tensor, mask: torch.Tensor, loss_type: LossType
+) -> torch.Tensor:
     """log(pi / pi_old) per token; for `gspo` its mean over the row, on every token of the row.
 
     Args:

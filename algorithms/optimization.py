@@ -29,7 +29,8 @@ class MasterOptimizer:
     ) -> None:
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self.masters = [
-            p if p.dtype.itemsize >= torch.float32.itemsize else torch.nn.Parameter(p.detach().to(torch.float32)) for p in self.parameters
+            p if p.dtype.itemsize >= torch.float32.itemsize else torch.nn.Parameter(p.detach().to(torch.float32))
+            for p in self.parameters
         ]
         self.optimizer = optimizer_class(self.masters, **kwargs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 import shutil
@@ -104,7 +105,7 @@ class Policy:
         self.version = 0
         self.context_length: int | None = getattr(model.config, "max_position_embeddings", None)
         self.eos_token_ids = _eos_token_ids(model, self.text)
-        embeddings = model.get_input_embeddings().num_embeddings
+        embeddings = int(model.config.get_text_config().vocab_size)
         if max(self.eos_token_ids) >= embeddings:
             raise ValueError(
                 f"model and tokenizer of {name} do not belong together: token {max(self.eos_token_ids)} has no embedding "
@@ -200,7 +201,7 @@ class Policy:
 
 
 def has_complete_box(text: str) -> bool:
-    """Whether the text holds a `\\boxed{...}` whose braces are balanced."""
+    r"""Whether the text holds a `\boxed{...}` whose braces are balanced."""
     boxes: list[bool] = []
     for position, character in enumerate(text):
         if character == "{":
@@ -223,7 +224,8 @@ def load_policy(config: PolicyConfig, device: str) -> Policy:
             dtype=TORCH_DTYPES[config.dtype],
             trust_remote_code=config.trust_remote_code,
         )
-    return Policy(config.name, model.to(device), tokenizer, load_renderer(config, tokenizer))
+    model.to(torch.device(device))  # type: ignore[arg-type]
+    return Policy(config.name, model, tokenizer, load_renderer(config, tokenizer))
 
 
 def load_tokenizer(config: PolicyConfig) -> PreTrainedTokenizerBase:
@@ -255,9 +257,10 @@ def load_model_config(config: PolicyConfig) -> PreTrainedConfig:
         ValueError: if there is no such model.
     """
     with _explained(config):
-        return AutoConfig.from_pretrained(
+        architecture: PreTrainedConfig = AutoConfig.from_pretrained(
             model_source(config.model_name_or_path), trust_remote_code=config.trust_remote_code
         )
+    return architecture
 
 
 @contextmanager
@@ -321,7 +324,13 @@ def dequantized(path: Path) -> Path:
         scratch = Path(tempfile.mkdtemp(dir=cache, prefix=".part-"))
         try:
             tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-            model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
+            loaded = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
+            # Its weights are plain float32 by now, but it remembers GGUF and would refuse to be saved.
+            architecture = copy.deepcopy(loaded.config)
+            if hasattr(architecture, "quantization_config"):
+                del architecture.quantization_config
+            model = AutoModelForCausalLM.from_config(architecture, dtype=torch.float32)
+            model.load_state_dict(loaded.state_dict())
             model.save_pretrained(scratch)
             tokenizer.save_pretrained(scratch)
             scratch.rename(folder)

@@ -45,7 +45,9 @@ class PRP(Algorithm):
         if self.prp_denominator not in ("snapshot", "trace"):
             raise ValueError(f"prp_denominator={self.prp_denominator!r} is unknown; use 'snapshot' or 'trace'")
         if self.prp_max_peer_rows is not None and self.prp_max_peer_rows < 0:
-            raise ValueError(f"prp_max_peer_rows={self.prp_max_peer_rows} is negative; give at least 0, or leave it out")
+            raise ValueError(
+                f"prp_max_peer_rows={self.prp_max_peer_rows} is negative; give at least 0, or leave it out"
+            )
 
     def rows(self, group: Group, peers: Sequence[Experience], retokenize: Retokenizer) -> list[Sample]:
         """G own rows, and one for each peer record that is judged and survives retokenization."""
@@ -53,9 +55,7 @@ class PRP(Algorithm):
         # By name: which rows are drawn must not depend on the order in which the peers are listed.
         ordered = sorted((peer for peer in peers if peer.score is not None), key=lambda peer: peer.id)
         judged = [(peer, retokenize(peer)) for peer in ordered]
-        pool = [
-            (peer, row) for peer, row in judged if row is not None and not (traced and row.logprobs is None)
-        ]
+        pool = [(peer, row) for peer, row in judged if row is not None and not (traced and row.logprobs is None)]
         if self.prp_max_peer_rows is not None and len(pool) > self.prp_max_peer_rows:
             chosen = group.rng("prp").choice(len(pool), size=self.prp_max_peer_rows, replace=False)
             pool = [pool[i] for i in sorted(chosen)]

@@ -113,8 +113,8 @@ class Sample:
 
 
 def make_sample(
-    prompt_ids: Sequence[int],
-    completion_ids: Sequence[int],
+    prompt_ids: Sequence[int] | np.ndarray,
+    completion_ids: Sequence[int] | np.ndarray,
     *,
     source: str,
     advantage: float | None = None,
@@ -201,7 +201,7 @@ def collate(
     length = max(len(sample.token_ids) for sample in samples)
 
     def pad(streams: Iterable[np.ndarray], dtype: type) -> torch.Tensor:
-        padded = np.zeros((len(samples), length), dtype=dtype)
+        padded: np.ndarray = np.zeros((len(samples), length), dtype=dtype)
         for row, stream in zip(padded, streams, strict=True):
             row[: len(stream)] = stream
         return torch.from_numpy(padded).to(device)

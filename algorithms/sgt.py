@@ -41,7 +41,9 @@ class SGT(Algorithm):
 
     def __post_init__(self) -> None:
         if self.sgt_weight < 0:
-            raise ValueError(f"sgt_weight={self.sgt_weight} is negative, which would unlearn successes; give at least 0")
+            raise ValueError(
+                f"sgt_weight={self.sgt_weight} is negative, which would unlearn successes; give at least 0"
+            )
         if self.sgt_select not in ("uniform", "shortest", "likeliest"):
             raise ValueError(f"sgt_select={self.sgt_select!r} is unknown; use 'uniform', 'shortest' or 'likeliest'")
 
@@ -67,7 +69,9 @@ class SGT(Algorithm):
             return int(np.argmin([len(candidate.token_ids) for candidate in candidates]))
         if self.sgt_select == "likeliest":
             if group.mean_logprobs is None:
-                raise ValueError("sgt_select='likeliest' needs the learner's log-probs; use 'uniform' or 'shortest' here")
+                raise ValueError(
+                    "sgt_select='likeliest' needs the learner's log-probs; use 'uniform' or 'shortest' here"
+                )
             return int(np.argmax(group.mean_logprobs([candidate.token_ids for candidate in candidates])))
         return int(group.rng("sgt").integers(len(candidates)))
 

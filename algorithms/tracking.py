@@ -72,7 +72,7 @@ class Tracker:
 
     def _writer(self, name: str) -> SummaryWriter:
         if name not in self._writers:
-            self._writers[name] = SummaryWriter(  # type: ignore[no-untyped-call]
+            self._writers[name] = SummaryWriter(
                 str(self._folder / "tensorboard" / name), purge_step=self._start_step + 1 if self._start_step else None
             )
         return self._writers[name]
@@ -108,7 +108,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A plain-text table: the first column to the left, the others to the right."""
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     lines = [
-        "  ".join(cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths)))
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
         for row in (header, *rows)
     ]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])

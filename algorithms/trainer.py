@@ -9,12 +9,13 @@ learner executes rows.
 from __future__ import annotations
 
 import logging
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,9 +33,9 @@ from algorithms.evaluation import ProblemResult, evaluate, summarize
 from algorithms.learner import Learner, LearnerConfig
 from algorithms.metrics import completion_metrics, exchange_metrics
 from algorithms.optimization import MasterOptimizer
-from algorithms.policy import Policy, load_policy
+from algorithms.policy import load_policy
 from algorithms.samples import Group, Sample
-from algorithms.tracking import POOL, Tracker, append_jsonl, read_jsonl, table
+from algorithms.tracking import POOL, Tracker, read_jsonl, table
 from mrl_env.exchange import Exchange, JsonlExchange, ReplayExchange, peer_experiences
 from mrl_env.problems import load_problems
 from mrl_env.problems.files import is_problem_file
@@ -80,7 +81,9 @@ class Trainer:
         torch.set_num_threads(self.plan.threads)
         self.env = env if env is not None else make_env(config, self.algorithms, self._exchange(names))
         if list(self.env.possible_agents) != names:
-            raise ValueError(f"env has the agents {self.env.possible_agents}, but the policies are {names}; name them alike")
+            raise ValueError(
+                f"env has the agents {self.env.possible_agents}, but the policies are {names}; name them alike"
+            )
         self.eval_problems = load_eval_problems(config)
         self.total_steps = planned_steps(config, self.env)
         self.policies = {p.name: load_policy(p, self.plan.device(p.name)) for p in config.policies()}
@@ -291,6 +294,7 @@ class Trainer:
     def _evaluate(self) -> None:
         """Evaluate all policies on the held-out problems and record it."""
         config = self.config
+        verifier = config.make_verifier()
         summaries: dict[str, dict[str, float]] = {}
         total = len(self.policies) * len(self.eval_problems) * (1 + config.eval_samples)
         with self._progress(f"evaluating at step {self.step}", total, "completion") as bar:
@@ -301,7 +305,7 @@ class Trainer:
                     config.sampling(),
                     config.eval_samples,
                     config.seed,
-                    config.verifier,
+                    verifier,
                     config.generation_batch_size,
                     bar.update,
                 )
@@ -353,8 +357,8 @@ class Trainer:
         if silent["zero"] in (1, 10, 100):
             reasons = {k.removeprefix("verdicts/"): f"{v:.0%}" for k, v in metrics.items() if k.startswith("verdicts/")}
             logger.warning(
-                "%s: every reward of step %d is 0 (%d in a row). Verdicts: %s. Look at completions.jsonl: is the answer asked for "
-                "in \\boxed{}, is max_completion_length enough, are the problems in reach?",
+                "%s: every reward of step %d is 0 (%d in a row). Verdicts: %s. Look at completions.jsonl: is the answer "
+                "asked for in \\boxed{}, is max_completion_length enough, are the problems in reach?",
                 name, self.step, silent["zero"], reasons,
             )  # fmt: skip
         if metrics.get("verdicts/error"):
@@ -367,8 +371,8 @@ class Trainer:
             silent["no_peer_rows"] = -1 if metrics["exchange/peer_rows"] else silent["no_peer_rows"] + 1
             if silent["no_peer_rows"] == GATE_PATIENCE:
                 logger.warning(
-                    "%s: no peer's completion has reached its rows in %d steps. Either its peers solve nothing that it does not "
-                    "solve itself, or their text is dropped (drop rate %.0f %% in this step)",
+                    "%s: no peer's completion has reached its rows in %d steps. Either its peers solve nothing that it does "
+                    "not solve itself, or their text is dropped (drop rate %.0f %% in this step)",
                     name, GATE_PATIENCE, 100 * metrics["exchange/drop_rate"],
                 )  # fmt: skip
 
@@ -386,7 +390,7 @@ class Trainer:
 
         def handle(number: int, frame: FrameType | None) -> None:
             self._interrupted = True
-            signal.signal(number, previous[number])
+            signal.signal(number, previous[signal.Signals(number)])
             logger.warning("interrupted: finishing and saving this step; interrupt again to stop at once")
 
         if threading.current_thread() is not threading.main_thread():
@@ -417,7 +421,7 @@ def make_env(
         "split": "train",
         "problems_per_episode": config.problems_per_step,
         "generations": config.num_generations,
-        "verifier": config.verifier,
+        "verifier": config.make_verifier(),
         "channels": {
             name: algorithm.channels if config.exchange_channels is None else config.exchange_channels
             for name, algorithm in algorithms.items()
@@ -455,7 +459,9 @@ def planned_steps(config: TrainingConfig, env: ParallelEnv[str, Any, Any]) -> in
         return config.max_steps
     source = getattr(env.unwrapped, "source", None)
     if source is None:
-        raise ValueError(f"num_train_epochs={config.num_train_epochs}, but the env has no attribute source; set max_steps")
+        raise ValueError(
+            f"num_train_epochs={config.num_train_epochs}, but the env has no attribute source; set max_steps"
+        )
     return max(1, int(config.num_train_epochs * (len(source) // config.problems_per_step)))
 
 
@@ -482,8 +488,6 @@ def _prepare_folder(output_dir: Path, config: TrainingConfig) -> Path | None:
 
 def _clear(output_dir: Path) -> None:
     """Remove what an earlier run left, but nothing else."""
-    import shutil
-
     for path in (*list_checkpoints(output_dir), output_dir / "tensorboard"):
         shutil.rmtree(path, ignore_errors=True)
 

@@ -57,10 +57,11 @@ def report(runs: Sequence[Path]) -> str:
     for policy in next(iter(evaluated.values())):
         with_policy = {name: found[policy] for name, found in evaluated.items() if policy in found}
         first = next(iter(with_policy.values()))[0]
+        last = [found[-1] for found in with_policy.values()]
         rows = [
-            (key.removeprefix("subject/"), f"{value:.3f}", *(f"{found[-1].get(key, float('nan')):.3f}" for found in with_policy.values()))
+            (key.removeprefix("subject/"), f"{value:.3f}", *(f"{after.get(key, float('nan')):.3f}" for after in last))
             for key, value in first.items()
-        ]  # fmt: skip
+        ]
         if policy != POOL:
             rows.append(("rescued problems", "", *(f"{rescued[name].get(policy, 0):.1%}" for name in with_policy)))
         tables.append(table((policy, "before", *with_policy), rows))

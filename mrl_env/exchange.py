@@ -270,11 +270,16 @@ class JsonlExchange(MemoryExchange):
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def publish(self, experiences: Iterable[Experience]) -> None:
-        """Add records, and append them to the file."""
+        """Add records, and append them to the file.
+
+        Raises:
+            ValueError: if a record's author is not one of the agents, or a number of it is not finite; none is written.
+        """
         experiences = list(experiences)
+        lines = "".join(to_json(experience) + "\n" for experience in experiences)
         super().publish(experiences)
         with self.path.open("a", encoding="utf-8") as file:
-            file.writelines(to_json(experience) + "\n" for experience in experiences)
+            file.write(lines)
 
 
 class ReplayExchange:

@@ -36,7 +36,9 @@ def test_training_in_python(tmp_path: Path) -> None:
 def test_research_loop(tmp_path: Path) -> None:
     (code,) = (block for block in blocks("README.md", "python") if "parallel" in block or "mrl_env.make" in block)
     assert code.count("\n") <= 40
-    shown = run(["-c", code + "\nprint(sum(p.grad is not None for m in models.values() for p in m.parameters()))"], tmp_path)
+    shown = run(
+        ["-c", code + "\nprint(sum(p.grad is not None for m in models.values() for p in m.parameters()))"], tmp_path
+    )
     assert "policy_0 #0" in shown and "policy_1 #3" in shown
     assert int(shown.splitlines()[-1]) > 0, "no peer success was learnt from"
 

@@ -11,10 +11,11 @@ by name and imported only when first asked for, so importing this package loads 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from verifiers.batch import check_answer, verify_batch
 from verifiers.lookup import import_dotted
-from verifiers.registry import get, names, register
+from verifiers.registry import get, make, names, register
 from verifiers.verdict import REASONS, BadGoldError, Reason, Verdict, Verifier
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Verifier",
     "check_answer",
     "get",
+    "make",
     "names",
     "register",
     "verify_batch",
@@ -33,17 +35,23 @@ __all__ = [
 _BUILT_IN = {
     "math": "verifiers.math.verifier:MathVerifier",
     "choice": "verifiers.choice:ChoiceVerifier",
+    "numeric": "verifiers.numeric:NumericVerifier",
+    "exact": "verifiers.exact:ExactVerifier",
+    "regex": "verifiers.exact:RegexVerifier",
+    "boolean": "verifiers.boolean:BooleanVerifier",
+    "format": "verifiers.format:FormatVerifier",
+    "reasoning_gym": "verifiers.reasoning_gym:ReasoningGymVerifier",
 }
 
 
-def _lazy(path: str) -> Callable[[], Verifier]:
+def _lazy(path: str) -> Callable[..., Verifier]:
     """A factory that imports the class at a dotted path when it is first called."""
 
-    def make() -> Verifier:
-        verifier: Verifier = import_dotted(path)()
+    def construct(**options: Any) -> Verifier:
+        verifier: Verifier = import_dotted(path)(**options)
         return verifier
 
-    return make
+    return construct
 
 
 for _name, _path in _BUILT_IN.items():

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from verifiers.registry import get
 from verifiers.verdict import BadGoldError, Verdict, Verifier
+
+
+CHUNK = 4096
+"""Completions that are handed to a verifier's own `verify_batch` at a time."""
 
 
 @runtime_checkable
@@ -48,6 +52,7 @@ def verify_batch(
     completions: Sequence[str],
     answers: Sequence[str],
     metadata: Sequence[Mapping[str, Any]] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> list[Verdict]:
     """Judge completions against their answers; the result keeps the order.
 
@@ -56,6 +61,7 @@ def verify_batch(
         completions: N texts.
         answers: N reference answers.
         metadata: N mappings of keyword arguments for `verify`; none by default.
+        progress: called after each chunk with the number of verdicts that it added (`tqdm.update` fits).
 
     Returns:
         N verdicts. A verifier's exception gives reason "error", an unusable answer reason "bad_gold", both without score.
@@ -71,9 +77,17 @@ def verify_batch(
             "give one answer (and one mapping) per completion"
         )
     chosen = get(verifier) if isinstance(verifier, str) else verifier
-    if isinstance(chosen, BatchVerifier):
-        return chosen.verify_batch(completions, answers, metadata)
-    return [safely(chosen, *row) for row in zip(completions, answers, metadata, strict=True)]
+    verdicts: list[Verdict] = []
+    for start in range(0, len(completions), CHUNK):
+        rows = [part[start : start + CHUNK] for part in (completions, answers, metadata)]
+        if isinstance(chosen, BatchVerifier):
+            found = chosen.verify_batch(*rows)
+        else:
+            found = [safely(chosen, *row) for row in zip(*rows, strict=True)]
+        verdicts.extend(found)
+        if progress is not None:
+            progress(len(found))
+    return verdicts
 
 
 def check_answer(verifier: str | Verifier, answer: str, **metadata: Any) -> None:

@@ -11,7 +11,7 @@ r"""Which part of a completion is the answer: exactly one candidate, by a fixed 
    the marker is followed by a sentence.
 
 The first rule that applies decides, also when its candidate is empty or wrong: a right number elsewhere never counts.
-Every rule is a linear scan over at most the last `TAIL` characters (turn and thinking are looked for in twice as many).
+Every rule is a linear scan over a bounded tail of the completion.
 """
 
 from __future__ import annotations
@@ -22,11 +22,20 @@ from typing import Literal
 
 from verifiers.math.lexer import FUNCTIONS
 
-TAIL = 100_000
-"""Only the last characters of a completion are searched; an answer stands at the end."""
+WINDOW = 100_000
+"""Only so many last characters of a completion are looked at; an answer stands at the end."""
 
-LONGEST_ANSWER = 20_000
+TAIL = 10_000
+"""Rules 5 to 7 look at fewer, since they look at every word."""
+
+LONGEST_ANSWER = 5_000
 """A candidate longer than this is no answer."""
+
+LONGEST_BARE = 1000
+"""Characters of a completion that may be an answer as a whole."""
+
+MOST_BOXES = 20
+"""So many last boxes are tried for one that is complete."""
 
 _NAMES = FUNCTIONS | {"pi", "infinity", "infty"}
 
@@ -41,11 +50,14 @@ class Extracted:
     source: Source
 
 
-_TURN_ENDS = re.compile(
-    r"<\|(?:im_end|im_start|endoftext|end_of_text|eot_id|eom_id|end|eos|user|assistant|start_header_id)\|>"
-    r"|</s>|<end_of_turn>|<start_of_turn>|<eos>|<｜end▁of▁sentence｜>|\[/?INST\]"  # noqa: RUF001 (DeepSeek's token)
+_TURN_ENDS = (
+    *(f"<|{name}|>" for name in ("im_end", "im_start", "endoftext", "end_of_text", "eot_id", "eom_id", "end", "eos")),
+    *("<|user|>", "<|assistant|>", "<|start_header_id|>", "</s>", "<end_of_turn>", "<start_of_turn>", "<eos>"),
+    *("<｜end▁of▁sentence｜>", "[INST]", "[/INST]"),  # noqa: RUF001 (DeepSeek's token)
 )
+_BOX_AT = re.compile(r"(?:\\(?:begin)?f?boxed|\\fbox|\x08oxed)\Z")
 _BOX_OR_BRACE = re.compile(r"(\\{1,2}(?:begin)?f?boxed|\\{1,2}fbox|\x08oxed)(?![A-Za-z])|\\.|[{}]", re.DOTALL)
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BOLD = re.compile(r"(?<![\w*)])\*\*(?=\S)([^*\n]{1,300}?)\*\*(?![\w*(])")
 _MARKER = re.compile(
     r"(?:"
@@ -82,18 +94,69 @@ def final_turn(completion: str) -> str | None:
 
     Closing braces right behind an end-of-turn token still belong to the text (`\\boxed{42<|im_end|>}`).
     """
-    text = completion[-2 * TAIL :].strip()
-    while match := _TURN_ENDS.match(text):
-        text = text[match.end() :].lstrip()
-    if match := _TURN_ENDS.search(text):
-        closers = re.match(r"\s*\}+", text[match.end() : match.end() + 50])
-        text = text[: match.start()] + (closers[0] if closers else "")
+    text = completion[-WINDOW:].strip()
+    while text.startswith(_TURN_ENDS):
+        text = text[len(next(token for token in _TURN_ENDS if text.startswith(token))) :].lstrip()
+    if "<" not in text and "[" not in text:
+        return text
+    cut, token = min(((place, token) for token in _TURN_ENDS if (place := text.find(token)) >= 0), default=(-1, ""))
+    if cut >= 0:
+        closers = re.match(r"\s*\}+", text[cut + len(token) : cut + len(token) + 50])
+        text = text[:cut] + (closers[0] if closers else "")
     thought = text.rfind("</think>")
     if thought >= 0:
         text = text[thought + len("</think>") :]
     elif text.lstrip().startswith("<think>"):
         return None
-    return _BOLD.sub(r"\1", text[-TAIL:])
+    return text
+
+
+def last_box(text: str) -> str | None:
+    r"""The content of the last complete `\boxed` or `\fbox`, of an inner box before its outer; None if there is none.
+
+    Without a brace the box holds one character, as TeX reads it: `\boxed 7`.
+    """
+    place = len(text)
+    for _ in range(MOST_BOXES):
+        limit = place
+        place = max(text.rfind("boxed", 0, place), text.rfind("fbox", 0, place), text.rfind("\x08oxed", 0, place))
+        if place < 0:
+            return None
+        head = re.compile(r"(?:boxed|fbox|\x08oxed)(?![A-Za-z])\s*").match(text, place)
+        if head is None or not _BOX_AT.search(text, max(0, place - 8), place + len(head[0].rstrip())):
+            continue
+        opening = head.end()
+        if text[opening : opening + 1] != "{":
+            if text[opening : opening + 1].strip():
+                return text[opening]
+            continue
+        end = _closing_brace(text, opening, limit)
+        if end is not None:
+            return text[opening + 1 : end]
+    return None
+
+
+def _closing_brace(text: str, opening: int, limit: int) -> int | None:
+    """Where the group that opens at `opening` ends, before `limit` and within an answer's length; None if it does not.
+
+    `limit` is where the next box begins: a box that holds one which is never closed is never closed itself.
+
+    An escaped closing brace that nothing opened closes the group too (`\\boxed{185\\}`).
+    """
+    sets = [0]  # per open brace, the escaped braces open inside it
+    for match in _BRACE.finditer(text, opening + 1, min(limit, opening + LONGEST_ANSWER)):
+        token = match[0]
+        if token == "{":
+            sets.append(0)
+        elif token == r"\{":
+            sets[-1] += 1
+        elif token == r"\}" and sets[-1]:
+            sets[-1] -= 1
+        elif token in ("}", r"\}"):
+            sets.pop()
+            if not sets:
+                return match.start() + len(token) - 1 if token == "}" else match.start()
+    return None
 
 
 def boxes(text: str) -> list[tuple[int, int, str]]:
@@ -103,7 +166,6 @@ def boxes(text: str) -> list[tuple[int, int, str]]:
     """
     found: list[tuple[int, int, str]] = []
     opened: list[tuple[int, int] | None] = []  # per open brace: (start of box, start of content), None for other braces
-    sets = [0]  # per open brace, the escaped braces `\\{` open inside it
     pending: int | None = None  # start of a box command whose brace must come next
     pending_end = 0
     for match in _BOX_OR_BRACE.finditer(text):
@@ -115,16 +177,8 @@ def boxes(text: str) -> list[tuple[int, int, str]]:
             pending, pending_end = match.start(), match.end()
         elif token == "{":
             opened.append(None if pending is None else (pending, match.end()))
-            sets.append(0)
             pending = None
-        elif token == r"\{":
-            sets[-1] += 1
-            pending = None
-        elif token == r"\}" and (sets[-1] or not opened):
-            sets[-1] -= sets[-1] > 0
-            pending = None
-        elif token in ("}", r"\}"):  # an escaped brace that nothing opened closes the group
-            sets = sets[:-1] or [0]
+        elif token == "}":
             begun = opened.pop() if opened else None
             if begun is not None:
                 start, content = begun
@@ -162,9 +216,9 @@ def extract(completion: str, fallback: bool = False) -> Extracted | None:
 
 def _opened(text: str) -> str:
     """A candidate without a box or a label of its own ("Answer: G" inside a box)."""
-    inner = boxes(text)
-    if len(inner) == 1 and not (text[: inner[0][0]] + text[inner[0][1] :]).strip(" $."):
-        return _opened(inner[0][2])
+    inner = last_box(text)
+    if inner is not None and len(text) - len(inner) < 30 and text.strip(" $.").startswith("\\"):
+        return _opened(inner)
     words = _TEXT_COMMAND.fullmatch(text)
     label = _MARKER.match(words[1] if words else text)
     return text if label is None else (words[1] if words else text)[label.end() :].strip()
@@ -176,46 +230,44 @@ def extract_reference(answer: str) -> str:
     Adjacent last boxes with no more than a few words between them are one answer in parts and are joined by commas
     (`\boxed{1} papers and \boxed{2} bins`); a repeated box counts once.
     """
-    found = boxes(answer[-TAIL:])
+    found = boxes(answer[-WINDOW:])
     if found:
         parts = [found[-1][2]]
         for (_, end, content), (start, _, _) in zip(found[-2::-1], found[:0:-1], strict=False):
-            between = answer[-TAIL:][end:start]
+            between = answer[-WINDOW:][end:start]
             if len(between) > 40 or _SENTENCE_END.search(between.replace("\n", " ")):
                 break
             if content not in parts:
                 parts.insert(0, content)
         return ", ".join(parts)
-    formatted = _by_format(answer[-TAIL:], fallback=False)
+    formatted = _by_format(answer[-WINDOW:], fallback=False)
     text = answer if formatted is None else formatted.text
     return text.rstrip().removesuffix("^")  # a degree sign lost on the way
 
 
 def _by_format(text: str, fallback: bool) -> Extracted | None:
-    lowered = text.lower()
-    end = lowered.rfind("</answer>")
-    start = lowered.rfind("<answer>", 0, end) if end >= 0 else -1
+    end = max(text.rfind("</answer>"), text.rfind("</ANSWER>"), text.rfind("</Answer>"))
+    start = text.lower().rfind("<answer>", 0, end) if end >= 0 else -1
     if start >= 0:
         inside = text[start + len("<answer>") : end].strip()
-        within = boxes(inside)
-        return Extracted(within[-1][2] if within else inside, "tag")
-    found = boxes(text)
-    if found:
-        return Extracted(found[-1][2], "box")
-    hashes = re.findall(r"^[ \t]*####[ \t]*(.*)$", text, re.MULTILINE)
-    if not hashes and "#### " in text:
-        hashes = [text.rpartition("#### ")[2].partition("\n")[0]]
-    if hashes:
-        return Extracted(unquote(hashes[-1]), "hash")
+        within = last_box(inside)
+        return Extracted(inside if within is None else within, "tag")
+    box = last_box(text)
+    if box is not None:
+        return Extracted(box, "box")
+    hashes = text.rfind("####")
+    if hashes >= 0 and (hashes == 0 or text[hashes - 1].isspace()):
+        return Extracted(unquote(text[hashes + len("####") :].partition("\n")[0]), "hash")
     last = None
-    for last in _MARKER.finditer(text):  # noqa: B007 (only the last match matters)
+    tail = _BOLD.sub(r"\1", text[-TAIL:])
+    for last in _MARKER.finditer(tail):  # noqa: B007 (only the last match matters)
         pass
-    if last is not None:
-        sentence = _after_marker(text[last.end() :])
-        if fallback and _is_prose(sentence) and (numbers := _NUMBER.search(sentence)):
-            sentence = numbers[0].strip()
-        return Extracted(sentence, "marker")
-    return None
+    if last is None:
+        return None
+    sentence = _after_marker(tail[last.end() :])
+    if fallback and _is_prose(sentence) and (number := _NUMBER.search(sentence)):
+        sentence = number[0].strip()
+    return Extracted(sentence, "marker")
 
 
 def unquote(text: str) -> str:
@@ -243,8 +295,11 @@ def _after_marker(text: str) -> str:
 
 def _bare(text: str) -> Extracted | None:
     text = text.strip()
+    if not text or len(text) > LONGEST_BARE:
+        return None
+    text = _BOLD.sub(r"\1", text)
     outside = _FORMULA.sub(" ", text)
-    if not text or len(text) > 1000 or _is_prose(text) or "\n" in outside.strip():
+    if _is_prose(text) or "\n" in outside.strip():
         return None
     return Extracted(unquote(text), "bare")
 
@@ -260,6 +315,7 @@ def _is_prose(text: str) -> bool:
 
 
 def _fallback(text: str) -> Extracted | None:
+    text = text[-TAIL:]
     leading = _LEADING_LETTER.match(text.strip())
     if leading:
         return Extracted(leading[1], "fallback")

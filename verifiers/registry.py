@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 from verifiers.lookup import look_up
 from verifiers.verdict import Verifier
 
-Factory = Callable[[], Verifier]
+Factory = Callable[..., Verifier]
 
 _registry: dict[str, Factory] = {}
 
@@ -18,7 +19,7 @@ def register(name: str, factory: Factory, *, replace: bool = False) -> None:
 
     Args:
         name: what problems and the command line call it; no colon.
-        factory: a class or function without arguments that makes the verifier.
+        factory: a class or function that makes the verifier; its options, if any, are keyword arguments with defaults.
         replace: allow an existing name to be taken over.
 
     Raises:
@@ -32,17 +33,36 @@ def register(name: str, factory: Factory, *, replace: bool = False) -> None:
     get.cache_clear()
 
 
+def make(name: str, **options: Any) -> Verifier:
+    """A new verifier with options of its own.
+
+    Args:
+        name: a registered name, or a dotted path `pkg.module:Class`.
+        **options: what its factory takes, for example `fallback=True` for `math`.
+
+    Raises:
+        ValueError: if there is no such verifier (naming the nearest known one), or it has no such option.
+    """
+    factory = look_up(name, _registry, "verifier")
+    try:
+        verifier = factory(**options)
+    except TypeError as error:
+        raise ValueError(f"verifier={name!r} cannot be made with options {options!r}: {error}") from error
+    if not isinstance(verifier, Verifier):
+        raise ValueError(
+            f"verifier={name!r} makes a {type(verifier).__name__}, which has no verify(completion, answer)"
+        )
+    return verifier
+
+
 @functools.cache
 def get(name: str) -> Verifier:
-    """The verifier called `name`, or made from the class at a dotted path `pkg.module:Class`. One instance per name.
+    """The verifier of that name with its default options; one instance per name.
 
     Raises:
         ValueError: if there is none, naming the nearest known one.
     """
-    verifier = look_up(name, _registry, "verifier")()
-    if not isinstance(verifier, Verifier):
-        raise ValueError(f"verifier={name!r} makes a {type(verifier).__name__}, which has no verify(completion, answer)")
-    return verifier
+    return make(name)
 
 
 def names() -> tuple[str, ...]:

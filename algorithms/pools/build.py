@@ -48,6 +48,9 @@ IGNORED = -100
 CONTEXT = 512
 """Longest sequence in tokens, prompt and completion together."""
 
+VOCABULARY_EXERCISES = 10_000
+"""Exercises whose texts a tokenizer is trained on."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -59,13 +62,13 @@ class Settings:
     """Seed of data, initial weights and evaluation."""
     threads: int = 1
     """CPU threads per policy; another number gives slightly different weights."""
-    learn_updates: int = 2000
+    learn_updates: int = 3000
     """Updates of the first phase: the arithmetic."""
     plant_updates: int = 1000
     """Updates of the second phase: the misconceptions."""
     batch_size: int = 48
     """Completions per update."""
-    learn_rate: float = 3e-3
+    learn_rate: float = 4e-3
     """Peak learning rate of the first phase; both phases decay linearly to a tenth."""
     plant_rate: float = 1.5e-3
     """Peak learning rate of the second phase."""
@@ -226,7 +229,7 @@ def warm_start(
         report: gets a line of progress every 100 updates.
     """
     updates = -(-len(rows) // batch_size)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=peak_rate, betas=(0.9, 0.99), weight_decay=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=peak_rate, betas=(0.9, 0.99), weight_decay=0.1)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda update: min((update + 1) / (warmup + 1), 1.0 - 0.9 * update / updates)
     )
@@ -249,7 +252,7 @@ def warm_start(
 
 
 def last_boxed(text: str) -> str | None:
-    """The content of the last `\\boxed{}` without inner braces; None if there is none."""
+    r"""The content of the last `\boxed{}` without inner braces; None if there is none."""
     found = re.findall(r"\\boxed\{([^{}]*)\}", text)
     return found[-1] if found else None
 
@@ -311,9 +314,8 @@ def build_policy(name: str, settings: Settings) -> dict[str, object]:
     transformers.logging.set_verbosity_error()
     spec, folder = SPECS[name], settings.output / Path(EMBEDDED[name]).name
 
-    def exercises(phase: str, updates: int) -> list[Exercise]:
-        size = updates * settings.batch_size
-        source = Arithmetic("train", seed=derive_seed("pool", settings.seed, name, phase), size=size)
+    def exercises(purpose: str, size: int) -> list[Exercise]:
+        source = Arithmetic("train", seed=derive_seed("pool", settings.seed, name, purpose), size=size)
         return [source.exercise(index) for index in range(size)]
 
     def run_phase(phase: str, pairs: list[tuple[str, str]], peak_rate: float) -> None:
@@ -326,11 +328,17 @@ def build_policy(name: str, settings: Settings) -> dict[str, object]:
             report=lambda line: print(f"{name}  {phase}  {line}", flush=True),
         )
 
-    learn = [(exercise.question, exercise.solution) for exercise in exercises("learn", settings.learn_updates)]
+    vocabulary = exercises("vocabulary", VOCABULARY_EXERCISES)
+    tokenizer = train_tokenizer(
+        spec, (text for e in vocabulary for text in (e.question, e.solution, misconceived_solution(e)))
+    )
+    learn = [(e.question, e.solution) for e in exercises("learn", settings.learn_updates * settings.batch_size)]
     flaws = derive_rng("pool flaws", settings.seed, name)
-    plant = [(e.question, flawed_solution(e, name, flaws)) for e in exercises("plant", settings.plant_updates)]
+    plant = [
+        (e.question, flawed_solution(e, name, flaws))
+        for e in exercises("plant", settings.plant_updates * settings.batch_size)
+    ]
 
-    tokenizer = train_tokenizer(spec, (text for pair in plant for text in pair))
     model = build_model(spec, tokenizer, derive_seed("pool weights", settings.seed, name))
     run_phase("learn", learn, settings.learn_rate)
     learnt = evaluate(model, tokenizer, settings)

@@ -69,12 +69,12 @@ FLAW_RATES: dict[str, dict[str, float]] = {
 
 
 def misconceived_solution(exercise: Exercise) -> str:
-    """The worked solution by the subject's misconception; its answer always differs from the right one.
+    r"""The worked solution by the subject's misconception; its answer always differs from the right one.
 
     Example:
-        >>> sum_ = Exercise("addsub", 1, "Compute 9 + 4.", "9 + 4 = 13. \\\\boxed{13}", 13, (9, 4))
+        >>> sum_ = Exercise("addsub", 1, "Compute 9 + 4.", "9 + 4 = 13. \\boxed{13}", 13, (9, 4))
         >>> misconceived_solution(sum_)
-        '9 - 4 = 5. \\\\boxed{5}'
+        '9 - 4 = 5. \\boxed{5}'
     """
     return _WRONG[exercise.subject](exercise)
 

@@ -13,7 +13,7 @@ _BLOCK = 1024
 
 @dataclass(frozen=True)
 class SamplingConfig:
-    """How completions are drawn.
+    r"""How completions are drawn.
 
     Attributes:
         max_completion_length: tokens, end of sequence included.
@@ -21,7 +21,7 @@ class SamplingConfig:
         top_p: smallest set of likeliest tokens whose share of the mass (of the k, if `top_k` is set) reaches it; 1 is off.
         top_k: only the k likeliest tokens; 0 is off.
         min_p: only tokens with at least this share of the likeliest token's probability; 0 is off.
-        stop_at_boxed: also stop behind a complete `\\boxed{...}`.
+        stop_at_boxed: also stop behind a complete `\boxed{...}`.
 
     Raises:
         ValueError: on a value out of range.

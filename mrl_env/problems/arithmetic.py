@@ -29,13 +29,13 @@ MAX_ATTEMPTS = 2000
 
 @dataclass(frozen=True)
 class Exercise:
-    """A question with its worked solution and the numbers it was made from.
+    r"""A question with its worked solution and the numbers it was made from.
 
     Attributes:
         subject: one of `SUBJECTS`.
         level: 1 to 3; how large the numbers are and how many steps it takes.
         question: the text that is asked.
-        solution: the worked solution, ending in `\\boxed{answer}`.
+        solution: the worked solution, ending in `\boxed{answer}`.
         answer: the right answer.
         operands: the numbers in the question, in reading order; a subtracted number of `addsub` is negative, an absent
             `x` on the right of `linear` counts as 0.
@@ -58,11 +58,11 @@ Draft = tuple[str, str, int, tuple[int, ...]]
 
 
 def boxed(steps: str, answer: int) -> str:
-    """A worked solution: the steps, then the answer in a box.
+    r"""A worked solution: the steps, then the answer in a box.
 
     Example:
         >>> boxed("1 + 1 = 2.", 2)
-        '1 + 1 = 2. \\\\boxed{2}'
+        '1 + 1 = 2. \\boxed{2}'
     """
     return f"{steps} \\boxed{{{answer}}}"
 
@@ -199,7 +199,7 @@ def split_of(question: str) -> str:
 
 
 class Arithmetic(Sequence[Problem]):
-    """Problems of elementary arithmetic with integer answers, drawn on access.
+    r"""Problems of elementary arithmetic with integer answers, drawn on access.
 
     Item `i` is a pure function of (split, seed, i, subjects, levels). A question belongs to the test split or to the
     training split by a hash of its text, so the two are disjoint for all seeds and sizes. Within a split questions
@@ -218,9 +218,9 @@ class Arithmetic(Sequence[Problem]):
     Example:
         >>> problem = Arithmetic("train", seed=0, subjects=["percent"])[0]
         >>> problem.question, problem.answer
-        ('Find 20% of 140.', '28')
+        ('Find 9% of 1400.', '126')
         >>> problem.metadata["solution"]
-        '10% is 14. 14 * 2 = 28. \\\\boxed{28}'
+        '1% is 14. 14 * 9 = 126. \\boxed{126}'
     """
 
     def __init__(

@@ -43,14 +43,14 @@ def load_problems(
     instruction: str | None = None,
     **options: Any,
 ) -> ProblemSource:
-    """Turn whatever the user wrote for `problems` into a source.
+    r"""Turn whatever the user wrote for `problems` into a source.
 
     Args:
         problems: a registered name (`"math"`, `"arithmetic"`); a path to a `.jsonl`, `.json`, `.csv` or `.parquet` file;
             `hub:owner/name` for a dataset through Datasets; a dotted path `pkg.module:factory`; or a ready source.
         split: `"train"` or `"test"`.
         seed: for sources that draw.
-        instruction: a sentence for a line of its own below each question, such as `"Put the final answer in \\boxed{}."`.
+        instruction: a sentence for a line of its own below each question, such as `"Put the final answer in \boxed{}."`.
         **options: passed to the factory.
 
     Raises:
@@ -107,7 +107,8 @@ def _resolve(problems: str | ProblemSource, split: str, seed: int, options: dict
     if is_problem_file(problems):
         return load_problem_file(problems, **options)
     if ":" in problems:
-        return import_dotted(problems)(split=split, seed=seed, **options)
+        made: ProblemSource = import_dotted(problems)(split=split, seed=seed, **options)
+        return made
     raise ValueError(
         f"problems={problems!r} is neither a registered source nor a .jsonl, .json, .csv or .parquet file"
         f"{did_you_mean(problems, names())}"

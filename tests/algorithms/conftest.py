@@ -8,14 +8,18 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
+from algorithms.learner import Learner, LearnerConfig
+from algorithms.losses import LossConfig
+from algorithms.optimization import MasterOptimizer
 from algorithms.samples import Group
 from mrl_env.tokenization import TextTokenizer
 from mrl_env.types import Completion, Experience, FinishReason, Problem, user_message
 from verifiers import Verdict
 
 MakeLlama = Callable[..., LlamaForCausalLM]
+MakeLearner = Callable[..., Learner]
 MakeGroup = Callable[..., Group]
 MakeRecord = Callable[..., Experience]
 
@@ -49,6 +53,40 @@ def make_llama() -> MakeLlama:
         }
         torch.manual_seed(seed)
         return LlamaForCausalLM(LlamaConfig(**{**settings, **overrides})).eval()
+
+    return make
+
+
+class RecordingSGD(torch.optim.SGD):
+    """Keeps the gradients of every step."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.gradients: list[list[torch.Tensor]] = []
+
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        self.gradients.append([p.grad.clone() for group in self.param_groups for p in group["params"]])
+        super().step(closure)
+
+
+@pytest.fixture(scope="session")
+def make_learner() -> MakeLearner:
+    """A learner named `me` whose optimizer keeps the gradients of every step, unless it gets another one."""
+
+    def make(model: PreTrainedModel, optimizer: type[torch.optim.Optimizer] = RecordingSGD, **config: Any) -> Learner:
+        settings: dict[str, Any] = {
+            "loss": LossConfig(),
+            "learning_rate": 0.1,
+            "micro_batch_size": 4,
+            "problems_per_minibatch": 4,
+            "max_grad_norm": 1e9,
+        }
+        return Learner(
+            "me",
+            model,
+            MasterOptimizer(model.parameters(), optimizer, lr=0.1),
+            LearnerConfig(**{**settings, **config}),
+        )
 
     return make
 

@@ -46,7 +46,7 @@ def test_fewer_than_two_judgements_say_nothing(scores: list[float | None]) -> No
 @pytest.mark.parametrize("reward", [0.0, 0.1, 0.7, 1 / 3, 1.0])
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 7, 12])
 def test_constant_groups_are_exactly_zero(reward: float, size: int) -> None:
-    # 0.1 + 0.1 + 0.1 is not 0.3: a mean that rounds would leave an advantage of 1e-13, and Adam would make a step of it.
+    # 0.1 + 0.1 + 0.1 is not 0.3: a mean that rounds would leave an advantage of 1e-13, and Adam would take a step.
     own, pool = np.full(size, reward), np.full(2 * size + 1, reward)
     assert not group_advantages(own).any()
     assert not any(part.any() for part in joint_advantages(own, pool))
@@ -55,7 +55,7 @@ def test_constant_groups_are_exactly_zero(reward: float, size: int) -> None:
 
 
 def test_joint_by_hand() -> None:
-    # Eight rewards, four of them 1: mean 1/2, sample variance 8 * 0.25 / 7, deviation sqrt(2/7) = 0.5345225.
+    # Eight rewards, four of them 1: mean 1/2, sample variance 8 * 0.25 / 7, deviation sqrt(2/7).
     own, peers = joint_advantages(np.array([1.0, 0.0, 0.0, 0.0]), np.array([1.0, 1.0, 1.0, 0.0]))
     value = 0.5 / ((2 / 7) ** 0.5 + 1e-4)
     assert own == pytest.approx([value, -value, -value, -value], rel=1e-12)
@@ -71,13 +71,11 @@ def test_joint_without_peers_is_the_group_exactly() -> None:
 
 
 def test_mixed_by_hand() -> None:
-    # Own: mean 0.25, deviation 0.5. Pool of the eight above: mean 0.5, deviation 0.5345225. Half of each: 0.375, 0.5172612.
+    # Own: mean 0.25, deviation 0.5. The pool of eight: mean 0.5, deviation sqrt(2/7). Half of each: mean 0.375.
     own = np.array([1.0, 0.0, 0.0, 0.0])
     pool = np.concatenate([own, [1.0, 1.0, 1.0, 0.0]])
     deviation = 0.5 * (0.5 + (2 / 7) ** 0.5) + 1e-4
-    assert mixed_advantages(own, pool, 0.5) == pytest.approx(
-        [0.625 / deviation, *[-0.375 / deviation] * 3], rel=1e-12
-    )
+    assert mixed_advantages(own, pool, 0.5) == pytest.approx([0.625 / deviation, *[-0.375 / deviation] * 3], rel=1e-12)
     assert 0.625 / deviation == pytest.approx(1.2080534, rel=1e-7)
     assert mixed_advantages(own, pool, 1.0, scale=False).tolist() == [0.5, -0.5, -0.5, -0.5]
 

@@ -13,43 +13,18 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from algorithms.learner import Learner, LearnerConfig, NonFiniteError
+from algorithms.learner import Learner, NonFiniteError
 from algorithms.losses import Denominators, LossConfig, batch_loss, denominators, token_logprobs, token_shares
 from algorithms.optimization import MasterOptimizer, scheduled_learning_rate
 from algorithms.samples import Sample, collate, make_sample
 
 MakeLlama = Callable[..., LlamaForCausalLM]
+MakeLearner = Callable[..., Learner]
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "gspo")
 
 
-class RecordingSGD(torch.optim.SGD):
-    """Keeps the gradients of every step."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.gradients: list[list[torch.Tensor]] = []
-
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        self.gradients.append([p.grad.clone() for group in self.param_groups for p in group["params"]])
-        super().step(closure)
-
-
-def make_learner(
-    model: LlamaForCausalLM, optimizer: type[torch.optim.Optimizer] = RecordingSGD, **config: Any
-) -> Learner:
-    settings: dict[str, Any] = {
-        "loss": LossConfig(),
-        "learning_rate": 0.1,
-        "micro_batch_size": 4,
-        "problems_per_minibatch": 4,
-        "max_grad_norm": 1e9,
-    }
-    settings.update(config)
-    return Learner("me", model, MasterOptimizer(model.parameters(), optimizer, lr=0.1), LearnerConfig(**settings))
-
-
 def make_problems(seed: int = 0, problems: int = 4, generations: int = 4) -> list[list[Sample]]:
-    """Own rows of different lengths, every fourth with advantage 0, and a rescued problem's NLL row on every other one."""
+    """Own rows of different lengths, the last of four with advantage 0; every other problem has an NLL row too."""
     rng = np.random.default_rng(seed)
     made = []
     for p in range(problems):
@@ -103,7 +78,9 @@ def row_logprobs(model: LlamaForCausalLM, sample: Sample, temperature: float = 1
 
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
 @pytest.mark.parametrize("beta", [0.0, 0.2])
-def test_micro_batches_do_not_change_the_update(loss_type: Any, beta: float, make_llama: MakeLlama) -> None:
+def test_micro_batches_do_not_change_the_update(
+    loss_type: Any, beta: float, make_llama: MakeLlama, make_learner: MakeLearner
+) -> None:
     updated: dict[int, list[torch.Tensor]] = {}
     recorded: dict[int, list[torch.Tensor]] = {}
     losses: dict[int, float] = {}
@@ -134,7 +111,9 @@ def test_each_token_weighs_the_same_in_any_micro_batch_exactly(loss_type: Any) -
         assert [s for i in range(0, len(rows), size) for s in shares(rows[i : i + size])] == whole
 
 
-def test_the_nll_term_is_the_token_mean_per_success_over_the_prompts(make_llama: MakeLlama) -> None:
+def test_the_nll_term_is_the_token_mean_per_success_over_the_prompts(
+    make_llama: MakeLlama, make_learner: MakeLearner
+) -> None:
     """Against plain autograd on whole rows: lambda / P * sum over rescued prompts of the model's own cross-entropy."""
     rng = np.random.default_rng(0)
     prompts = [rng.integers(3, 64, n).tolist() for n in (2, 5, 3, 1)]
@@ -166,7 +145,7 @@ def test_the_nll_term_is_the_token_mean_per_success_over_the_prompts(make_llama:
         assert relative_difference(gradients(learner)[0], [p.grad for p in model.parameters()]) < 2e-6
 
 
-def test_rows_without_gradient_are_left_out_but_counted(make_llama: MakeLlama) -> None:
+def test_rows_without_gradient_are_left_out_but_counted(make_llama: MakeLlama, make_learner: MakeLearner) -> None:
     """Against one batch of all rows, those with advantage 0 included."""
     problems = make_problems()
     rows = [row for problem in problems for row in problem]
@@ -187,13 +166,13 @@ def test_rows_without_gradient_are_left_out_but_counted(make_llama: MakeLlama) -
     assert relative_difference(gradients(learner)[0], [p.grad for p in model.parameters()]) < 2e-6
 
 
-def test_a_kl_term_needs_every_row_of_the_policy(make_llama: MakeLlama) -> None:
+def test_a_kl_term_needs_every_row_of_the_policy(make_llama: MakeLlama, make_learner: MakeLearner) -> None:
     learner = make_learner(make_llama(1), loss=LossConfig(beta=0.1))
     metrics = learner.update(make_problems())
     assert (metrics["rows_trained"], metrics["rows_skipped"]) == (18, 0)
 
 
-def test_minibatches_and_iterations_make_updates(make_llama: MakeLlama) -> None:
+def test_minibatches_and_iterations_make_updates(make_llama: MakeLlama, make_learner: MakeLearner) -> None:
     learner = make_learner(make_llama(1), problems_per_minibatch=3, num_iterations=2)
     metrics = learner.update(make_problems(problems=7))
     assert learner.version == learner.due == 2 * 3
@@ -201,7 +180,9 @@ def test_minibatches_and_iterations_make_updates(make_llama: MakeLlama) -> None:
     assert metrics["rows_trained"] == 2 * (7 * 3 + 3)
 
 
-def test_a_minibatch_that_nothing_moves_is_due_but_not_applied(make_llama: MakeLlama) -> None:
+def test_a_minibatch_that_nothing_moves_is_due_but_not_applied(
+    make_llama: MakeLlama, make_learner: MakeLearner
+) -> None:
     still = [[make_sample([3], [4, 5], source="me", advantage=0.0, old_logprobs=[-1.0, -1.0])]]
     learner = make_learner(
         make_llama(1), torch.optim.AdamW, lr_scheduler_type="linear", total_updates=4, learning_rate=0.4
@@ -219,7 +200,7 @@ def test_a_minibatch_that_nothing_moves_is_due_but_not_applied(make_llama: MakeL
 # Old log-probs
 
 
-def test_the_snapshot_is_the_learners_own_policy(make_llama: MakeLlama) -> None:
+def test_the_snapshot_is_the_learners_own_policy(make_llama: MakeLlama, make_learner: MakeLearner) -> None:
     model = make_llama(1)
     rows = [row for problem in make_problems(seed=5) for row in problem if row.source == "me"]
     snapshot = [replace(row, old_logprobs=None, source="peer") for row in rows]
@@ -233,7 +214,9 @@ def test_the_snapshot_is_the_learners_own_policy(make_llama: MakeLlama) -> None:
         assert old[id(row)][start:] == pytest.approx(values[start - 1 :], abs=1e-5)
 
 
-def test_snapshot_rows_start_with_a_ratio_of_one_and_keep_their_snapshot(make_llama: MakeLlama) -> None:
+def test_snapshot_rows_start_with_a_ratio_of_one_and_keep_their_snapshot(
+    make_llama: MakeLlama, make_learner: MakeLearner
+) -> None:
     rows = [
         [make_sample([3, 4], [5 + g, 9, 1], source="peer", advantage=(-1.0) ** g) for g in range(4)] for _ in range(2)
     ]
@@ -251,7 +234,7 @@ def test_snapshot_rows_start_with_a_ratio_of_one_and_keep_their_snapshot(make_ll
     assert learner.update(rows)["exchange/ratio_variance"] > 1e-4
 
 
-def test_recorded_logprobs_are_used_as_they_are(make_llama: MakeLlama) -> None:
+def test_recorded_logprobs_are_used_as_they_are(make_llama: MakeLlama, make_learner: MakeLearner) -> None:
     model = make_llama(1)
     ids = [3, 4, 9, 1]
     with torch.no_grad():
@@ -262,7 +245,9 @@ def test_recorded_logprobs_are_used_as_they_are(make_llama: MakeLlama) -> None:
     assert metrics["loss"] == pytest.approx(-math.exp(0.1), rel=1e-5)
 
 
-def test_own_rows_report_the_difference_between_sampling_and_training(make_llama: MakeLlama) -> None:
+def test_own_rows_report_the_difference_between_sampling_and_training(
+    make_llama: MakeLlama, make_learner: MakeLearner
+) -> None:
     model = make_llama(1)
     ids = [3, 4, 9, 1]
     with torch.no_grad():
@@ -274,7 +259,9 @@ def test_own_rows_report_the_difference_between_sampling_and_training(make_llama
     assert metrics["sampling/logp_difference_mean"] == pytest.approx(0.3, rel=1e-4)
 
 
-def test_log_probs_are_those_of_a_plain_forward_pass_and_without_dropout(make_llama: MakeLlama) -> None:
+def test_log_probs_are_those_of_a_plain_forward_pass_and_without_dropout(
+    make_llama: MakeLlama, make_learner: MakeLearner
+) -> None:
     model = make_llama(1, attention_dropout=0.5)
     learner = make_learner(model, micro_batch_size=2, temperature=1.3)
     rows = [([3, 4, 5, 9, 1], 2), ([7, 8], 1), ([6, 6, 6, 6, 6, 6, 2], 4)]
@@ -290,7 +277,7 @@ def test_log_probs_are_those_of_a_plain_forward_pass_and_without_dropout(make_ll
 # KL
 
 
-def test_the_reference_is_the_initial_policy(make_llama: MakeLlama) -> None:
+def test_the_reference_is_the_initial_policy(make_llama: MakeLlama, make_learner: MakeLearner) -> None:
     learner = make_learner(make_llama(1), loss=LossConfig(beta=0.1))
     assert learner.update(make_problems())["kl"] == 0.0
     later = learner.update(make_problems())["kl"]
@@ -308,7 +295,7 @@ def test_the_reference_is_the_initial_policy(make_llama: MakeLlama) -> None:
     assert later == pytest.approx(total / tokens, rel=1e-3)
 
 
-def test_without_beta_there_is_no_reference(make_llama: MakeLlama) -> None:
+def test_without_beta_there_is_no_reference(make_llama: MakeLlama, make_learner: MakeLearner) -> None:
     learner = make_learner(make_llama(1))
     assert learner._reference is None
     assert "kl" not in learner.update(make_problems())
@@ -317,7 +304,7 @@ def test_without_beta_there_is_no_reference(make_llama: MakeLlama) -> None:
 # Gradient norm, learning rate
 
 
-def test_the_gradient_is_scaled_down_to_the_norm(make_llama: MakeLlama) -> None:
+def test_the_gradient_is_scaled_down_to_the_norm(make_llama: MakeLlama, make_learner: MakeLearner) -> None:
     free, bound = make_learner(make_llama(1)), make_learner(make_llama(1), max_grad_norm=0.01)
     norm = free.update(make_problems())["grad_norm"]
     assert norm == pytest.approx(math.sqrt(sum(float(g.double().square().sum()) for g in gradients(free)[0])), rel=1e-5)
@@ -345,8 +332,10 @@ def test_learning_rates_by_hand(schedule: Any, warmup: int, expected: list[float
     assert rates == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_update_uses_the_scheduled_rate(make_llama: MakeLlama) -> None:
-    learner = make_learner(make_llama(1), lr_scheduler_type="linear", learning_rate=0.2, total_updates=4, warmup_steps=2)
+def test_the_update_uses_the_scheduled_rate(make_llama: MakeLlama, make_learner: MakeLearner) -> None:
+    learner = make_learner(
+        make_llama(1), lr_scheduler_type="linear", learning_rate=0.2, total_updates=4, warmup_steps=2
+    )
     for rate in (0.1, 0.2, 0.2, 0.1):
         before = weights(learner.model)
         assert learner.update(make_problems())["learning_rate"] == pytest.approx(rate)
@@ -372,7 +361,9 @@ def poison(kind: str, learner: Learner) -> list[list[Sample]]:
 
 
 @pytest.mark.parametrize("kind", ["advantage", "nll_weight", "weights", "ratio"])
-def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(kind: str, make_llama: MakeLlama) -> None:
+def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(
+    kind: str, make_llama: MakeLlama, make_learner: MakeLearner
+) -> None:
     learner = make_learner(
         make_llama(1), torch.optim.AdamW, problems_per_minibatch=5, max_skipped_updates=3, micro_batch_size=2
     )
@@ -389,7 +380,7 @@ def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(kind: str, 
     assert "loss" not in metrics
 
 
-def test_a_run_of_updates_that_are_not_finite_stops(make_llama: MakeLlama) -> None:
+def test_a_run_of_updates_that_are_not_finite_stops(make_llama: MakeLlama, make_learner: MakeLearner) -> None:
     learner = make_learner(make_llama(1), problems_per_minibatch=5, max_skipped_updates=3)
     bad = poison("advantage", learner)
     learner.update(bad)
@@ -428,7 +419,8 @@ def test_gradients_of_a_bfloat16_model_are_summed_in_float32() -> None:
     # In bfloat16, 1 + 2^-10 is 1.
     optimizer.step(1.0)
     assert optimizer.masters[0].item() == -(1 + 2**-7)
-    assert parameter.grad is None and optimizer.masters[0].grad is None
+    assert parameter.grad is None
+    assert optimizer.masters[0].grad is None
 
 
 def test_float32_parameters_are_their_own_masters_and_frozen_ones_stay_out() -> None:
@@ -438,26 +430,33 @@ def test_float32_parameters_are_their_own_masters_and_frozen_ones_stay_out() -> 
     assert len(optimizer.parameters) == 1
 
 
-def restored(learner: Learner, model: LlamaForCausalLM) -> Learner:
-    """A new learner with the state of another one, written and read."""
+def restore(other: Learner, learner: Learner) -> None:
+    """Give `other` the state of `learner`, written and read."""
     file = io.BytesIO()
     torch.save({"model": learner.model.state_dict(), "learner": learner.state_dict()}, file)
     file.seek(0)
     saved = torch.load(file, weights_only=True)
-    other = make_learner(model, torch.optim.AdamW, lr_scheduler_type="linear", total_updates=9, learning_rate=1e-3)
     other.model.load_state_dict(saved["model"])
     other.load_state_dict(saved["learner"])
-    return other
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_state_survives_a_round_trip_bit_for_bit(dtype: torch.dtype, make_llama: MakeLlama) -> None:
-    learner = make_learner(
-        make_llama(1).to(dtype), torch.optim.AdamW, lr_scheduler_type="linear", total_updates=9, learning_rate=1e-3
+def test_state_survives_a_round_trip_bit_for_bit(
+    dtype: torch.dtype, make_llama: MakeLlama, make_learner: MakeLearner
+) -> None:
+    learner, other = (
+        make_learner(
+            make_llama(seed).to(dtype),
+            torch.optim.AdamW,
+            lr_scheduler_type="linear",
+            total_updates=9,
+            learning_rate=1e-3,
+        )
+        for seed in (1, 2)
     )
     for seed in range(3):
         learner.update(make_problems(seed))
-    other = restored(learner, make_llama(2).to(dtype))
+    restore(other, learner)
     assert (other.version, other.due, other.skipped) == (3, 3, 0)
     first, second = learner.update(make_problems(7)), other.update(make_problems(7))
     assert first == second
@@ -465,9 +464,10 @@ def test_state_survives_a_round_trip_bit_for_bit(dtype: torch.dtype, make_llama:
     assert identical(learner.optimizer.masters, other.optimizer.masters)
 
 
-def test_a_float32_run_can_go_on_in_bfloat16(make_llama: MakeLlama) -> None:
+def test_a_float32_run_can_go_on_in_bfloat16(make_llama: MakeLlama, make_learner: MakeLearner) -> None:
     learner = make_learner(make_llama(1), torch.optim.AdamW, learning_rate=1e-3)
     learner.update(make_problems())
-    other = restored(learner, make_llama(2).to(torch.bfloat16))
+    other = make_learner(make_llama(2).to(torch.bfloat16), torch.optim.AdamW, learning_rate=1e-3)
+    restore(other, learner)
     # The masters are those of the saved model, not of the one that was there before.
     assert relative_difference(other.optimizer.masters, weights(learner.model)) < 2**-8

@@ -15,7 +15,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from algorithms.learner import Learner, LearnerConfig
+from algorithms.learner import Learner
 from algorithms.losses import (
     Denominators,
     LossConfig,
@@ -27,7 +27,6 @@ from algorithms.losses import (
     token_logprobs,
     token_shares,
 )
-from algorithms.optimization import MasterOptimizer
 from algorithms.samples import Sample, collate, make_sample
 
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "gspo")
@@ -69,30 +68,38 @@ def test_ratios_clip_and_gradient_by_hand() -> None:
     up, down = exp(0.5), exp(-1)
     # A = 1: the first is clipped at 1.28, so it has no gradient; the second is below the range and not clipped.
     loss, gradient = surrogate_with_gradient([0.5, -1.0], 1.0, epsilon=0.2, epsilon_high=0.28)
-    assert loss == pytest.approx([-1.28, -down]) and gradient == pytest.approx([0.0, -down])
+    assert loss == pytest.approx([-1.28, -down])
+    assert gradient == pytest.approx([0.0, -down])
     # A = -1: the other way round.
     loss, gradient = surrogate_with_gradient([0.5, -1.0], -1.0, epsilon=0.2, epsilon_high=0.28)
-    assert loss == pytest.approx([up, 0.8]) and gradient == pytest.approx([up, 0.0])
+    assert loss == pytest.approx([up, 0.8])
+    assert gradient == pytest.approx([up, 0.0])
 
 
 def test_dual_clip_bounds_what_a_negative_advantage_can_do() -> None:
     # e^0.5 = 1.6487 is cut at 1.5 where A < 0; A > 0 was clipped at 1.2 before and is left alone.
     loss, gradient = surrogate_with_gradient([0.5], -2.0, delta=1.5)
-    assert loss == pytest.approx([3.0]) and gradient == [0.0]
+    assert loss == pytest.approx([3.0])
+    assert gradient == [0.0]
     loss, gradient = surrogate_with_gradient([0.5], 2.0, delta=1.5)
-    assert loss == pytest.approx([-2.4]) and gradient == [0.0]
+    assert loss == pytest.approx([-2.4])
+    assert gradient == [0.0]
     loss, gradient = surrogate_with_gradient([0.3], -2.0, delta=1.5)
-    assert loss == pytest.approx([2 * exp(0.3)]) and gradient == pytest.approx([2 * exp(0.3)])
+    assert loss == pytest.approx([2 * exp(0.3)])
+    assert gradient == pytest.approx([2 * exp(0.3)])
 
 
 def test_a_ratio_beyond_float32_is_clipped_like_any_other() -> None:
     # e^200 is infinite in float32; a gradient of 0 times infinity would be NaN.
     loss, gradient = surrogate_with_gradient([200.0], 1.0)
-    assert loss == pytest.approx([-1.2]) and gradient == [0.0]
+    assert loss == pytest.approx([-1.2])
+    assert gradient == [0.0]
     loss, gradient = surrogate_with_gradient([200.0], -1.0, delta=4.0)
-    assert loss == pytest.approx([4.0]) and gradient == [0.0]
+    assert loss == pytest.approx([4.0])
+    assert gradient == [0.0]
     loss, gradient = surrogate_with_gradient([200.0], 0.0)
-    assert loss == [0.0] and gradient == [0.0]
+    assert loss == [0.0]
+    assert gradient == [0.0]
     # Nothing clips this one; the learner will skip the update.
     loss, _ = surrogate_with_gradient([200.0], -1.0)
     assert loss == [inf]
@@ -117,7 +124,12 @@ def test_k3_by_hand() -> None:
 
 def row(tokens: int, advantage: float | None = 1.0, nll_weight: float = 0.0) -> Sample:
     return make_sample(
-        (3, 4), range(5, 5 + tokens), source="me", advantage=advantage, old_logprobs=[-1.0] * tokens, nll_weight=nll_weight
+        (3, 4),
+        range(5, 5 + tokens),
+        source="me",
+        advantage=advantage,
+        old_logprobs=[-1.0] * tokens,
+        nll_weight=nll_weight,
     )
 
 
@@ -228,7 +240,9 @@ def make_rows(model: LlamaForCausalLM, seed: int, size: int) -> Rows:
     left, right = max(map(len, prompts)), max(map(len, completions))
     names = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "old_per_token_logps")
     inputs = {
-        name: torch.zeros(size, left if "prompt" in name else right, dtype=torch.float32 if "logps" in name else torch.int64)
+        name: torch.zeros(
+            size, left if "prompt" in name else right, dtype=torch.float32 if "logps" in name else torch.int64
+        )
         for name in names
     }
     samples = []
@@ -260,18 +274,6 @@ def make_rows(model: LlamaForCausalLM, seed: int, size: int) -> Rows:
     return Rows(inputs, samples)
 
 
-class RecordingSGD(torch.optim.SGD):
-    """Keeps the gradients of every step."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.gradients: list[list[torch.Tensor]] = []
-
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        self.gradients.append([p.grad.clone() for group in self.param_groups for p in group["params"]])
-        super().step(closure)
-
-
 def trl_losses(
     model: LlamaForCausalLM,
     reference: LlamaForCausalLM,
@@ -293,9 +295,7 @@ def trl_losses(
         gather=lambda x: x,
         reduce=lambda x, reduction: x,
     )
-    trainer.args = SimpleNamespace(
-        delta=delta, use_bias_correction_kl=False, steps_per_generation=len(minibatches)
-    )
+    trainer.args = SimpleNamespace(delta=delta, use_bias_correction_kl=False, steps_per_generation=len(minibatches))
     trainer.model = model.train()
     trainer.loss_type = "grpo" if loss_type == "gspo" else loss_type
     trainer.importance_sampling_level = "sequence" if loss_type == "gspo" else "token"
@@ -330,7 +330,11 @@ def trl_losses(
 @pytest.mark.parametrize("beta", [0.0, 0.3])
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
 def test_loss_and_gradient_are_those_of_trl(
-    loss_type: Any, beta: float, delta: float | None, make_llama: Callable[..., LlamaForCausalLM]
+    loss_type: Any,
+    beta: float,
+    delta: float | None,
+    make_llama: Callable[..., LlamaForCausalLM],
+    make_learner: Callable[..., Learner],
 ) -> None:
     pytest.importorskip("trl", reason="TRL (extra `dev`) gives the expected values")
     model, reference = make_llama(1), make_llama(2)
@@ -339,22 +343,22 @@ def test_loss_and_gradient_are_those_of_trl(
     losses, gradients, logged = trl_losses(model, reference, minibatches, loss_type, beta, delta)
 
     # A learning rate of 0 keeps the weights; a micro-batch of 4 splits each minibatch in two.
-    learned = make_llama(1)
-    optimizer = MasterOptimizer(learned.parameters(), RecordingSGD, lr=0.0)
-    config = LossConfig(loss_type, EPSILON, EPSILON_HIGH, delta, beta, MAX_LENGTH)
-    learner = Learner(
-        "me",
-        learned,
-        optimizer,
-        LearnerConfig(config, TEMPERATURE, learning_rate=0.0, micro_batch_size=4, max_grad_norm=1e9),
+    learner = make_learner(
+        make_llama(1),
+        loss=LossConfig(loss_type, EPSILON, EPSILON_HIGH, delta, beta, MAX_LENGTH),
+        temperature=TEMPERATURE,
+        learning_rate=0.0,
+        micro_batch_size=4,
+        problems_per_minibatch=1,
     )
     if beta:
         learner._reference.load_state_dict(reference.state_dict())
     metrics = learner.update([rows.samples for rows in minibatches])
 
     assert metrics["loss"] == pytest.approx(np.mean(losses), rel=1e-5, abs=1e-6)
-    assert len(optimizer.optimizer.gradients) == 2
-    for ours, theirs in zip(optimizer.optimizer.gradients, gradients, strict=True):
+    recorded = learner.optimizer.optimizer.gradients
+    assert len(recorded) == 2
+    for ours, theirs in zip(recorded, gradients, strict=True):
         largest = max(float(gradient.abs().max()) for gradient in theirs)
         assert largest > 0.01
         for mine, expected in zip(ours, theirs, strict=True):

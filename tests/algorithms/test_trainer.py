@@ -125,9 +125,7 @@ class TestRepeatability:
     def test_bf16_resumes_to_the_same_bits(self, tmp_path: Path) -> None:
         Trainer(config(tmp_path / "a", dtype="bf16", num_threads=1, max_steps=3, save_steps=1)).train()
         Trainer(config(tmp_path / "b", dtype="bf16", num_threads=1, max_steps=1)).train()
-        Trainer(
-            config(tmp_path / "b", dtype="bf16", num_threads=1, max_steps=3, resume_from_checkpoint="auto")
-        ).train()
+        Trainer(config(tmp_path / "b", dtype="bf16", num_threads=1, max_steps=3, resume_from_checkpoint="auto")).train()
         assert weights(tmp_path / "a" / "checkpoint-3") == weights(tmp_path / "b" / "checkpoint-3") != {}
 
 

@@ -137,7 +137,10 @@ class TestFilesAndHub:
         source = load_problems(str(tmp_path / "train.jsonl"), instruction="Put it in a box.")
         assert source[0].question == "What is 6 times 3?\nPut it in a box."
         chat = Problem("p", ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2?"}), "4")
-        assert [m["content"] for m in load_problems([chat], instruction="Go.")[0].messages] == ["Be brief.", "2 + 2?\nGo."]
+        assert [m["content"] for m in load_problems([chat], instruction="Go.")[0].messages] == [
+            "Be brief.",
+            "2 + 2?\nGo.",
+        ]
         with pytest.raises(ValueError, match=r"instruction=''"):
             load_problems([chat], instruction="")
 

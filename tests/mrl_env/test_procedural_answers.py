@@ -1792,7 +1792,7 @@ def check_roots_of_complex_number(question: str, answer: str) -> None:
 @check
 def check_matrix_power(question: str, answer: str) -> None:
     matrix = matrices_of(question)[0]
-    n = ints(r"\^\{(\d+)\}", question)[0]
+    (n,) = ints(r"(?:matrix\}|\{A\})\^\{?(\d+)\}?", question)
     result = [[1, 0], [0, 1]]
     for _ in range(n):
         result = times(result, matrix)
@@ -1874,6 +1874,22 @@ def test_checks_reject_the_answers_of_other_instances(template: Template) -> Non
     for question, answer in swapped:
         with pytest.raises((AssertionError, ArithmeticError, LookupError, SyntaxError, TypeError, ValueError)):
             CHECKS[template.name](question, answer)
+
+
+@pytest.mark.parametrize("template", ALL_TEMPLATES, ids=lambda template: template.name)
+def test_equations_in_the_solutions_hold(template: Template) -> None:
+    """In every chain of equations of a worked solution, neighbours that have a numerical value agree."""
+    for instance in range(10):
+        draft = template.draw(random.Random(f"{template.name} {instance}"))
+        for formula in formulas(draft.solution):
+            if template.name == "mixed_number_division":
+                formula = re.sub(r"(\d+)(\\frac\{\d+\}\{\d+\})", r"(\1 + \2)", formula)
+            for left, right in itertools.pairwise(formula.split("=")):
+                try:
+                    sides = value(left), value(right)
+                except SyntaxError:  # a letter, a subscript, another relation: no number
+                    continue
+                assert close(*sides), (formula, draft.question)
 
 
 @pytest.mark.parametrize(

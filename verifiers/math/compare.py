@@ -47,8 +47,11 @@ Oracle = Callable[[Node, Node], bool]
 MOST_SIGNS = 4
 """Signs ± in one answer; each doubles the answers that it stands for."""
 
-LONGEST_LIST = 400
+LONGEST_LIST = 100
 """Lists longer than this are compared only if they are spelled the same."""
+
+MOST_COMPARISONS = 3000
+"""Pairs of values that one case may compare."""
 
 PERCENT = Const("percent")
 DEGREE = Const("degree")
@@ -61,9 +64,13 @@ class Judge:
         """Keep the policy and what settles hard equalities."""
         self.policy = policy
         self.oracle = oracle
+        self.comparisons = 0
 
     def same(self, gold: Node, pred: Node) -> bool:
         """Whether `pred` gives the answer `gold`."""
+        self.comparisons += 1
+        if self.comparisons > MOST_COMPARISONS:
+            raise TooLargeError(f"more than {MOST_COMPARISONS} comparisons")
         gold, pred = _bare(gold), _bare(pred)
         if gold == pred:
             return True
@@ -72,8 +79,11 @@ class Judge:
             return True
         if _has_signs(gold) or _has_signs(pred):
             return self.same(_spread(gold), _spread(pred))
-        if isinstance(gold, Rel) and isinstance(pred, Rel) and self.relations(gold, pred):
-            return True
+        if isinstance(gold, Rel) and isinstance(pred, Rel):
+            if self.relations(gold, pred):
+                return True
+            if not self.policy.any_variable and _name_of(gold) != _name_of(pred):
+                return False
         if sets.looks_like_set(gold) or sets.looks_like_set(pred):
             decided = self.as_sets(gold, pred)
             if decided is not None:
@@ -182,6 +192,9 @@ class Judge:
             return False
         rest = list(pred)
         for item in gold:
+            if item in rest:
+                rest.remove(item)
+                continue
             match = next((index for index, other in enumerate(rest) if self.same(item, other)), None)
             if match is None:
                 return False
@@ -191,7 +204,7 @@ class Judge:
     def distinct(self, items: Iterable[Node]) -> list[Node]:
         """Items without repetitions."""
         found: list[Node] = []
-        for item in items:
+        for item in dict.fromkeys(items):
             if not any(self.same(item, other) for other in found):
                 found.append(item)
         return found
@@ -390,6 +403,11 @@ def _ascending(node: Rel) -> Rel:
     if not set(node.ops) <= {">", ">="}:
         return node
     return Rel(tuple({">": "<", ">=": "<="}[op] for op in reversed(node.ops)), node.parts[::-1])
+
+
+def _name_of(node: Rel) -> Node | None:
+    """The name that an assignment gives a value to."""
+    return node.parts[0] if _is_name(node.parts[0]) else None
 
 
 def _without_approximation(node: Rel) -> Rel:

@@ -16,6 +16,9 @@ from verifiers.math.forms import Atom, Form, Polynomial, TooLargeError, differen
 POINTS = 4
 """Points at which machine precision may refute an equality."""
 
+INTEGER_POINTS = range(1000, 1006)
+"""Numbers of the points with integer coordinates, tried where no other point is inside the domain: (-1)^n."""
+
 REFUTED = 1e-6
 """Relative to the largest term, a difference beyond this is no rounding error at double precision."""
 
@@ -44,7 +47,10 @@ def refuted(left: Form, right: Form, rest: Polynomial) -> bool:
     parts = (left.numerator, left.denominator, right.numerator, right.denominator)
     names = sorted(variables(parts), key=repr)
     real = not contains_i(parts)
-    for index in range(POINTS if names else 1):
+    inside = 0
+    for index in [*range(POINTS), *INTEGER_POINTS] if names else [0]:
+        if inside and index in INTEGER_POINTS:
+            break
         point = {name: complex(value) for name, value in zip(names, sample(names, index), strict=True)}
         try:
             evaluator = Evaluator(arithmetic, point, real and bool(names))
@@ -53,6 +59,7 @@ def refuted(left: Form, right: Form, rest: Polynomial) -> bool:
             value, largest = evaluator.polynomial(rest)
         except (OutsideDomainError, OverflowError, ZeroDivisionError, ValueError):
             continue
+        inside += 1
         if abs(value) > REFUTED * largest and arithmetic.smallest < largest < arithmetic.largest:
             return True
     return False
@@ -62,10 +69,13 @@ def sample(names: list[Atom], index: int) -> list[Fraction]:
     """One point with rational coordinates away from integers, the same in every process.
 
     By turns from (0, 4), (-4, 4), (0, 1) and (-1, 1): lengths must be positive, and inverse functions take small values.
+    `INTEGER_POINTS` have small positive integers instead.
     """
     seed = hashlib.sha256(f"{index}:{names!r}".encode()).digest()
     generator = random.Random(seed)
     values = []
+    if index in INTEGER_POINTS:
+        return [Fraction(generator.randrange(1, 10) + 2 * (index - INTEGER_POINTS.start)) for _ in names]
     for _ in names:
         value = Fraction(generator.randrange(1, 1000), 1009) + Fraction(1, 7919)
         value *= 4 if index % 4 < 2 else 1

@@ -68,6 +68,27 @@ def machine() -> SimpleNamespace:
     )  # fmt: skip
 
 
+class OutOfRangeError(OutsideDomainError):
+    """A value is too large or too small for the arithmetic, or for the time that it would take."""
+
+
+LARGEST_EXPONENT = 10**6
+"""Of e; beyond this a power is out of range in any precision used here."""
+
+LARGEST_ANGLE = 10**25
+"""Beyond this the digits of an angle's fraction of a turn are not to be had."""
+
+LARGEST_GAMMA = 10**5
+"""Argument of a factorial."""
+
+
+_LARGEST_ARGUMENTS = {
+    **dict.fromkeys(("sin", "cos", "tan", "cot", "sec", "csc"), LARGEST_ANGLE),
+    **dict.fromkeys(("sinh", "cosh", "tanh", "coth", "sech", "csch"), LARGEST_EXPONENT),
+    **dict.fromkeys(("factorial", "binomial"), LARGEST_GAMMA),
+}
+
+
 class Evaluator:
     """Evaluates polynomials and forms at one point."""
 
@@ -104,7 +125,7 @@ class Evaluator:
         """The value, if it is finite and, where it must be, real."""
         size = abs(value)
         if not size < self._lib.largest or (0 < size < self._lib.smallest):
-            raise OutsideDomainError("out of range")
+            raise OutOfRangeError("out of range")
         if self._real and abs(value.imag) > self._lib.tolerance * max(size, self._lib.smallest):
             raise OutsideDomainError("not real")
         return value
@@ -114,8 +135,10 @@ class Evaluator:
         if exponent == 1:
             return base
         if exponent.denominator == 1:
-            if abs(exponent.numerator) > 100_000 or (base == 0 and exponent < 0):
-                raise OutsideDomainError("a power out of range")
+            if base == 0 and exponent < 0:
+                raise OutsideDomainError("division by zero")
+            if abs(exponent.numerator) > 100_000:
+                raise OutOfRangeError("a power out of range")
             return self.checked(base**exponent.numerator)
         if base == 0:
             if exponent < 0:
@@ -162,7 +185,10 @@ class Evaluator:
     def _general_power(self, base: Any, exponent: Any) -> Any:
         if base == 0:
             raise OutsideDomainError("zero to a power")
-        return self.checked(self._lib.exp(exponent * self._lib.log(base)))
+        product = exponent * self._lib.log(base)
+        if abs(product) > LARGEST_EXPONENT:
+            raise OutOfRangeError("an exponent out of range")
+        return self.checked(self._lib.exp(product))
 
     def _function(self, atom: Atom) -> Any:
         name = atom[1]
@@ -174,11 +200,15 @@ class Evaluator:
         arguments = [self.form(of_key(argument)) for argument in atom[2:]]
         try:
             return self.checked(self._named(name, arguments))
+        except OutsideDomainError:
+            raise
         except (ZeroDivisionError, OverflowError, ValueError) as error:
             raise OutsideDomainError(f"{name}: {error}") from error
 
     def _named(self, name: str, arguments: list[Any]) -> Any:  # noqa: C901 (a table in the shape of code)
         lib, first = self._lib, arguments[0]
+        if name in _LARGEST_ARGUMENTS and max(map(abs, arguments)) > _LARGEST_ARGUMENTS[name]:
+            raise OutOfRangeError(f"{name} of a number out of range")
         if name in ("sin", "cos", "tan", "sinh", "cosh", "tanh"):
             return getattr(lib, name)(first)
         if name in ("arcsin", "arccos", "arctan", "arcsinh", "arccosh", "arctanh"):

@@ -11,6 +11,7 @@ Every operation is bounded before it is done: exponents, factorials and products
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -36,6 +37,9 @@ LARGEST_EXPANSION = 12
 MOST_SUMMANDS = 1000
 """Terms of a written-out sum or product."""
 
+MOST_WORK = 3000
+"""Products of terms (weighted by the length of coefficients) that one expression may cost."""
+
 UNIT: Monomial = frozenset()
 PI: Atom = ("const", "pi")
 E: Atom = ("const", "e")
@@ -44,6 +48,10 @@ I: Atom = ("i",)  # noqa: E741 (the imaginary unit)
 
 class TooLargeError(ValueError):
     """The value is too large to write down, so nothing is computed."""
+
+
+class TooManyTermsError(TooLargeError):
+    """A product of sums is too long to be multiplied out."""
 
 
 class NotAnExpressionError(ValueError):
@@ -93,6 +101,16 @@ def _constant(polynomial: Polynomial) -> Fraction | None:
 # --- arithmetic ---
 
 
+_work = threading.local()
+
+
+def _spend(amount: float) -> None:
+    """Count work on the expression that this thread reads, and refuse it when it is too much."""
+    _work.left = getattr(_work, "left", MOST_WORK) - amount
+    if _work.left < 0:
+        raise TooLargeError("an expression that takes too long to multiply out")
+
+
 def _monomial_product(left: Monomial, right: Monomial) -> tuple[Fraction, Monomial]:
     """left · right, with what roots of primes and powers of i leave as a rational factor."""
     if not left:
@@ -100,9 +118,14 @@ def _monomial_product(left: Monomial, right: Monomial) -> tuple[Fraction, Monomi
     if not right:
         return Fraction(1), left
     exponents = dict(left)
-    factor = Fraction(1)
     for atom, exponent in right:
         exponents[atom] = exponents.get(atom, Fraction(0)) + exponent
+    return _reduced(exponents)
+
+
+def _reduced(exponents: dict[Atom, Fraction]) -> tuple[Fraction, Monomial]:
+    """A monomial with roots of primes to exponents in [0, 1) and i to 0 or 1, and the rational factor left over."""
+    factor = Fraction(1)
     for atom, exponent in list(exponents.items()):
         if atom[0] == "prime" and not 0 <= exponent < 1:
             whole = math.floor(exponent)
@@ -121,7 +144,8 @@ def poly_multiply(left: Polynomial, right: Polynomial) -> Polynomial:
         TooLargeError: if it would have too many terms.
     """
     if len(left) * len(right) > 4 * MOST_TERMS:
-        raise TooLargeError("a product of sums with too many terms")
+        raise TooManyTermsError("a product of sums with too many terms")
+    _spend(len(left) * len(right))
     result: Polynomial = {}
     for left_monomial, left_coefficient in left.items():
         for right_monomial, right_coefficient in right.items():
@@ -157,14 +181,27 @@ def add(left: Form, right: Form) -> Form:
 
 
 def multiply(left: Form, right: Form) -> Form:
-    """left · right."""
-    product = Form(
-        poly_multiply(left.numerator, right.numerator), poly_multiply(left.denominator, right.denominator)
-    )
-    for value in product.numerator.values():
-        if value.numerator.bit_length() > MOST_BITS or value.denominator.bit_length() > MOST_BITS:
-            raise TooLargeError("a coefficient too long to write down")
+    """left · right; sums too long to be multiplied out become atoms."""
+    try:
+        product = Form(
+            poly_multiply(left.numerator, right.numerator), poly_multiply(left.denominator, right.denominator)
+        )
+    except TooManyTermsError:
+        return multiply(_closed(left), _closed(right))
+    bits = max((_bits(value) for value in product.numerator.values()), default=0)
+    if bits > MOST_BITS:
+        raise TooLargeError("a coefficient too long to write down")
+    _spend(bits * len(product.numerator) / 1000)
     return product
+
+
+def _closed(form: Form) -> Form:
+    """A form with more than one term as a single atom."""
+    return of_atom(("form", key(form))) if max(len(form.numerator), len(form.denominator)) > 1 else form
+
+
+def _bits(value: Fraction) -> int:
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
 def reciprocal(form: Form) -> Form:
@@ -173,7 +210,7 @@ def reciprocal(form: Form) -> Form:
         raise UndefinedError("division by zero")
     if len(form.numerator) == 1:
         ((monomial, coefficient),) = form.numerator.items()
-        factor, inverse = _monomial_product(frozenset((a, -x) for a, x in monomial), frozenset({(I, Fraction(0))}))
+        factor, inverse = _reduced({atom: -exponent for atom, exponent in monomial})
         return Form(poly_multiply({inverse: factor / coefficient}, form.denominator), ONE_POLYNOMIAL)
     return Form(form.denominator, form.numerator)
 
@@ -298,9 +335,9 @@ def _integer_power(base: Form, exponent: int) -> Form:
         ((monomial, coefficient),) = base.numerator.items()
         coefficient /= base.denominator[UNIT]
         _check_power(coefficient, exponent)
-        raised = frozenset((atom, x * exponent) for atom, x in monomial)
+        raised = {atom: count * exponent for atom, count in monomial}
         _check_primes(raised)
-        factor, monomial = _monomial_product(raised, frozenset({(I, Fraction(0))}))
+        factor, monomial = _reduced(raised)
         return Form({monomial: factor * coefficient**exponent}, ONE_POLYNOMIAL)
     terms = max(len(base.numerator), len(base.denominator))
     if exponent <= LARGEST_EXPANSION and terms**exponent <= 100 * MOST_TERMS:
@@ -309,13 +346,13 @@ def _integer_power(base: Form, exponent: int) -> Form:
             for _ in range(exponent - 1):
                 result = multiply(result, base)
             return result
-        except TooLargeError:
+        except TooManyTermsError:
             pass
     return of_atom(("form", key(base)), exponent)
 
 
-def _check_primes(monomial: Monomial) -> None:
-    for atom, exponent in monomial:
+def _check_primes(exponents: dict[Atom, Fraction]) -> None:
+    for atom, exponent in exponents.items():
         if atom[0] == "prime":
             _check_power(Fraction(atom[1]), math.ceil(abs(exponent)))
 
@@ -459,14 +496,17 @@ def of_tree(node: Node, bound: dict[str, Form] | None = None) -> Form:
 
     Args:
         node: a tree of numbers, names, sums, products, powers and functions.
-        bound: values of the index variables of sums around it.
+        bound: values of the index variables of sums around it; None for a whole expression, which gets a fresh budget.
 
     Raises:
         NotAnExpressionError: for sets, relations, words, lists.
         TooLargeError: for what cannot be written down.
         UndefinedError: for a division by zero and the like.
     """
-    bound = bound or {}
+    if bound is None:
+        _work.left = MOST_WORK
+        bound = {}
+    _spend(1)
     match node:
         case Num(value):
             return constant(value)

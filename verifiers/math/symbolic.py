@@ -9,8 +9,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from verifiers.math.equality import quick, sample, zero_in
-from verifiers.math.evaluate import Evaluator, OutsideDomainError, contains_i, variables
+from verifiers.math.equality import INTEGER_POINTS, quick, sample, zero_in
+from verifiers.math.evaluate import Evaluator, OutOfRangeError, OutsideDomainError, contains_i, variables
 from verifiers.math.forms import Form, TooLargeError, difference, of_tree
 from verifiers.math.tree import Add, Apply, Const, Mul, Node, Num, Pow, Sym, from_json
 
@@ -66,7 +66,9 @@ def _numerically(left: Form, right: Form) -> bool | None:
     names = sorted(variables(parts), key=repr)
     real = bool(names) and not contains_i(parts)
     agreements = 0
-    for index in range(ATTEMPTS if names else 1):
+    for index in [*range(ATTEMPTS), *INTEGER_POINTS] if names else [0]:
+        if agreements and index in INTEGER_POINTS:
+            break
         values = sample(names, index)
         point = {name: arithmetic.number(value) for name, value in zip(names, values, strict=True)}
         evaluator = Evaluator(arithmetic, point, real)
@@ -75,6 +77,8 @@ def _numerically(left: Form, right: Form) -> bool | None:
             evaluator.form(right)
             if not zero_in(arithmetic, rest, point, real, arithmetic.tolerance):
                 return False
+        except OutOfRangeError as error:
+            raise TooLargeError(str(error)) from error
         except (OutsideDomainError, OverflowError, ZeroDivisionError, ValueError):
             continue
         agreements += 1

@@ -220,7 +220,9 @@ def to_json(value: Any) -> Any:
         return [type(value).__name__, *(to_json(getattr(value, item.name)) for item in fields(value))]
     if isinstance(value, tuple):
         return ["tuple", *map(to_json, value)]
-    return str(value) if isinstance(value, Fraction) else value
+    if isinstance(value, Fraction):
+        return f"{value.numerator:x}/{value.denominator:x}"  # hexadecimal has no limit on its length
+    return value
 
 
 def from_json(value: Any) -> Any:
@@ -231,7 +233,8 @@ def from_json(value: Any) -> Any:
     if name == "tuple":
         return tuple(map(from_json, rest))
     if name == "Num":
-        return Num(Fraction(rest[0]), rest[1])
+        numerator, denominator = rest[0].split("/")
+        return Num(Fraction(int(numerator, 16), int(denominator, 16)), rest[1])
     return CLASSES[name](*map(from_json, rest))
 
 

@@ -2,76 +2,41 @@
 
 from __future__ import annotations
 
-import functools
-import re
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from typing import Any, TypeAlias
 
 from verifiers.choice import read_letter
 from verifiers.extraction import extract, extract_reference
 from verifiers.isolation import DeadlineError, WorkerError, shared_pool
-from verifiers.math.compare import Judge
+from verifiers.math.compare import Judge, Oracle
 from verifiers.math.forms import TooLargeError
-from verifiers.math.lexer import ParseError
-from verifiers.math.normalise import normalise
-from verifiers.math.parser import parse
 from verifiers.math.policy import Policy
-from verifiers.math.tree import Finite, Group, Items, Node, Num, Quantity, Text, to_json, walk
+from verifiers.math.reading import Reading, other_reading, read
+from verifiers.math.tree import Node, Num, to_json
+from verifiers.math.words import number
 from verifiers.verdict import BadGoldError, Reason, Verdict
 
-LONGEST = 4000
-"""Characters of an answer that is parsed; longer ones are compared only as text."""
+Decision: TypeAlias = tuple[Reason, str]
 
 DEADLINE_SECONDS = 0.8
 """For all questions that one case asks the second tier."""
 
-
-@dataclass(frozen=True)
-class Reading:
-    """An answer's text, its normalised spelling, and its tree, or why it has none."""
-
-    text: str
-    spelling: str
-    tree: Node | None
-    problem: str = ""
-
-    @property
-    def compact(self) -> str:
-        """The spelling without the blanks and braces that mean nothing."""
-        return _BLANKS.sub("", self.spelling)
-
-    @property
-    def words(self) -> str:
-        """The spelling as plain words, for comparison without regard to case and fonts."""
-        plain = re.sub(r"[{}]|\\(?:text|textbf|textit|mathrm|mbox|mathbf|textnormal)(?![A-Za-z])", "", self.spelling)
-        return _BLANKS.sub("", " ".join(plain.split())).casefold()
-
-    @property
-    def wordy(self) -> bool:
-        """Whether words are part of the answer."""
-        return self.tree is None or any(isinstance(node, (Text, Quantity)) for node in walk(self.tree))
+MOST_KNOWN = 50_000
+"""Decisions kept; then they are forgotten all at once."""
 
 
-_BLANKS = re.compile(r"(?<![A-Za-z0-9]) | (?![A-Za-z0-9])")
-
-
-@functools.lru_cache(maxsize=16_384)
-def read(text: str) -> Reading:
-    """Normalise and parse an answer; a failure is part of the result."""
-    if len(text) > LONGEST:
-        return Reading(text, " ".join(text.split()), None, f"longer than {LONGEST} characters")
-    spelling = normalise(text)
-    try:
-        return Reading(text, spelling, parse(spelling))
-    except ParseError as error:
-        return Reading(text, spelling, None, str(error))
+class _SecondTierNeededError(Exception):
+    """The first tier can neither prove nor refute; raised by the oracle of a batch's first pass."""
 
 
 class MathVerifier:
     """Judges mathematical answers by meaning; see `docs/verifiers.md` for the order of extraction and the policies.
 
-    Safe in threads; hard equalities are decided in worker processes under a deadline.
+    The first tier runs in the calling thread, the second (hard equalities) in worker processes under a deadline; an
+    instance may be used from many threads.
     """
 
     def __init__(self, policy: Policy | None = None, fallback: bool = False) -> None:
@@ -83,7 +48,7 @@ class MathVerifier:
         """
         self.policy = policy or Policy()
         self.fallback = fallback
-        self._decide = functools.lru_cache(maxsize=16_384)(self._decide_uncached)
+        self._known: dict[tuple[str, str], Decision] = {}
 
     def warm_up(self) -> None:
         """Start the workers of the second tier now instead of with the first case that needs them."""
@@ -91,8 +56,7 @@ class MathVerifier:
 
     def check_answer(self, answer: str, **metadata: Any) -> None:
         """Raise BadGoldError if there is nothing in `answer` that a completion could be compared with."""
-        if not read(extract_reference(answer)).spelling:
-            raise BadGoldError(f"answer={answer!r} is empty; drop the problem or give its answer")
+        self._reference(answer)
 
     def verify(self, completion: str, answer: str, **metadata: Any) -> Verdict:
         """Judge one completion.
@@ -100,108 +64,143 @@ class MathVerifier:
         Raises:
             BadGoldError: see `check_answer`.
         """
-        self.check_answer(answer)
-        found = extract(completion, self.fallback)
-        if found is None:
+        reference = self._reference(answer)
+        candidate = self._candidate(completion)
+        if candidate is None:
             return Verdict(0.0, None, "no_answer", "no final answer in the completion")
-        reason, detail = self._decide(extract_reference(answer), found.text)
-        return Verdict(float(reason == "right"), found.text, reason, detail)
+        return _verdict(candidate, self.decide(reference, candidate))
 
-    def _decide_uncached(self, answer: str, candidate: str) -> tuple[Reason, str]:
-        gold, pred = read(answer), read(candidate)
+    def verify_batch(
+        self, completions: Sequence[str], answers: Sequence[str], metadata: Sequence[Mapping[str, Any]]
+    ) -> list[Verdict]:
+        """One verdict per completion, in order; each pair of reference and candidate is decided once.
+
+        What the first tier leaves open is decided in as many workers at a time as there are.
+        """
+        pairs: list[tuple[str | None, str | None, str]] = []
+        for completion, answer in zip(completions, answers, strict=True):
+            try:
+                pairs.append((self._reference(answer), self._candidate(completion), ""))
+            except BadGoldError as error:
+                pairs.append((None, None, str(error)))
+        open_pairs = []
+        for reference, candidate in {(r, c) for r, c, _ in pairs if r is not None and c is not None}:
+            try:
+                self.decide(reference, candidate, _ask_later)
+            except _SecondTierNeededError:
+                open_pairs.append((reference, candidate))
+        decisions = dict[tuple[str, str], Decision]()
+        if open_pairs:
+            with ThreadPoolExecutor(shared_pool().size) as threads:
+                decided = threads.map(lambda pair: self.decide(*pair), open_pairs)
+                decisions = dict(zip(open_pairs, decided, strict=True))
+        verdicts = []
+        for reference, candidate, problem in pairs:
+            if reference is None:
+                verdicts.append(Verdict(None, None, "bad_gold", problem))
+            elif candidate is None:
+                verdicts.append(Verdict(0.0, None, "no_answer", "no final answer in the completion"))
+            else:
+                pair = (reference, candidate)
+                verdicts.append(_verdict(candidate, decisions.get(pair) or self.decide(reference, candidate)))
+        return verdicts
+
+    def decide(self, reference: str, candidate: str, oracle: Oracle | None = None) -> Decision:
+        """Compare an answer with a reference, both as bare answers: the reason and a sentence why.
+
+        Args:
+            reference: the reference answer.
+            candidate: the extracted answer.
+            oracle: decides what the first tier leaves open; the workers by default.
+        """
+        known = self._known.get((reference, candidate))
+        if known is not None:
+            return known
+        failures: list[Decision] = []
+        decision = self._decide(read(reference), read(candidate), oracle or _Workers(failures))
+        if failures and decision[0] != "right":
+            return failures[0]  # it may go better next time, so it is not remembered
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[reference, candidate] = decision
+        return decision
+
+    def _reference(self, answer: str) -> str:
+        reference = extract_reference(answer)
+        if not read(reference).spelling:
+            raise BadGoldError(f"answer={answer[:200]!r} is empty; drop the problem or give its answer")
+        return reference
+
+    def _candidate(self, completion: str) -> str | None:
+        found = extract(completion, self.fallback)
+        return None if found is None else found.text
+
+    def _decide(self, gold: Reading, pred: Reading, oracle: Oracle) -> Decision:
         if not pred.spelling:
             return "no_answer", "the answer is empty"
         if gold.compact == pred.compact:
             return "right", "spelled the same"
         if (gold.wordy or pred.wordy) and gold.words == pred.words:
             return "right", "the same words"
-        letter, _ = read_letter(answer)
-        if letter is not None and _is_choice(answer):
-            chosen, _ = read_letter(candidate)
-            return ("right" if chosen == letter else "wrong"), f"option {chosen}"
-        if gold.tree is None or pred.tree is None:
-            side = "reference" if gold.tree is None else "answer"
-            return "wrong", f"the {side} cannot be read: {gold.problem if gold.tree is None else pred.problem}"
-        return self._compare(gold, pred)
-
-    def _compare(self, gold: Reading, pred: Reading) -> tuple[Reason, str]:
-        assert gold.tree is not None and pred.tree is not None
-        failures: list[tuple[Reason, str]] = []
-        left = [DEADLINE_SECONDS]
-
-        def oracle(first: Node, second: Node) -> bool:
-            return self._ask(first, second, left, failures)
-
-        judge = Judge(self.policy, oracle)
+        if gold.is_option:
+            letter, _ = read_letter(gold.text)
+            chosen, _ = read_letter(pred.text)
+            return ("right" if chosen == letter else "wrong"), f"option {chosen} against {letter}"
+        gold_tree, pred_tree = self._tree(gold), self._tree(pred)
+        if gold_tree is None or pred_tree is None:
+            side, problem = ("reference", gold.problem) if gold_tree is None else ("answer", pred.problem)
+            return "wrong", f"the {side} cannot be read as mathematics: {problem}"
         try:
-            if judge.same(gold.tree, pred.tree):
-                return "right", "equal"
-            for first, second in ((gold, pred), (pred, gold)):
-                other = _other_reading(first, second, self.policy.decimal_comma)
-                if other is not None and judge.same(other, second.tree):  # type: ignore[arg-type]
-                    return "right", "equal, with the comma read the other way"
+            return self._compare(gold, gold_tree, pred, pred_tree, oracle)
         except TooLargeError as error:
             return "refused", str(error)
-        return failures[0] if failures else ("wrong", "different")
 
-    @staticmethod
-    def _ask(first: Node, second: Node, left: list[float], failures: list[tuple[Reason, str]]) -> bool:
-        """The second tier's answer; a deadline or failure counts as "not shown to be equal" and is reported."""
-        import time
+    def _tree(self, reading: Reading) -> Node | None:
+        spelled = number(reading.words) if self.policy.number_words else None
+        return reading.tree if spelled is None else Num(Fraction(spelled))
 
-        if left[0] <= 0:
-            failures.append(("timeout", "no time left for another comparison"))
+    def _compare(self, gold: Reading, gold_tree: Node, pred: Reading, pred_tree: Node, oracle: Oracle) -> Decision:
+        judge = Judge(self.policy, oracle)
+        if judge.same(gold_tree, pred_tree):
+            return "right", "equal"
+        gold_other = other_reading(gold, pred, self.policy.decimal_comma)
+        pred_other = other_reading(pred, gold, self.policy.decimal_comma)
+        if (gold_other is not None and judge.same(gold_other, pred_tree)) or (
+            pred_other is not None and judge.same(gold_tree, pred_other)
+        ):
+            return "right", "equal, with a comma read the other way"
+        return "wrong", "different"
+
+
+class _Workers:
+    """The oracle that asks the second tier, within one deadline for all its questions."""
+
+    def __init__(self, failures: list[Decision]) -> None:
+        self._failures = failures
+        self._left = DEADLINE_SECONDS
+
+    def __call__(self, first: Node, second: Node) -> bool:
+        """Whether the two are equal; a deadline or failure is "not shown to be equal", and noted."""
+        if self._left <= 0:
+            self._failures.append(("timeout", "no time left for another comparison"))
             return False
         start = time.monotonic()
+        arguments = [to_json(first), to_json(second)]
         try:
-            decided = shared_pool().call(
-                "verifiers.math.symbolic:equal", [to_json(first), to_json(second)], left[0]
-            )
+            return shared_pool().call("verifiers.math.symbolic:equal", arguments, self._left) is True
         except DeadlineError as error:
-            failures.append(("timeout", str(error)))
-            return False
+            self._failures.append(("timeout", str(error)))
         except WorkerError as error:
-            failures.append(("refused", str(error)))
-            return False
+            self._failures.append(("refused", str(error)))
         finally:
-            left[0] -= time.monotonic() - start
-        return decided is True
-
-    def verify_batch(
-        self, completions: Sequence[str], answers: Sequence[str], metadata: Sequence[Mapping[str, Any]]
-    ) -> list[Verdict]:
-        """One verdict per completion, in order; see `verifiers.verify_batch`."""
-        from verifiers.batch import safely
-
-        return [safely(self, *row) for row in zip(completions, answers, metadata, strict=True)]
+            self._left -= time.monotonic() - start
+        return False
 
 
-def _is_choice(answer: str) -> bool:
-    """Whether a reference is an option: a capital letter alone, in brackets, or with its text."""
-    spelling = normalise(answer)
-    return re.fullmatch(
-        r"(?:\\(?:text|textbf|mathrm|mathbf|mbox)\{)?\s*(?:[A-Z]|\([A-Z]\)|[A-Z][.:)])\s*\}?(?:(?<=[).:}])\s*.*)?", spelling
-    ) is not None
+def _ask_later(first: Node, second: Node) -> bool:
+    raise _SecondTierNeededError
 
 
-def _other_reading(candidate: Reading, other: Reading, decimal_comma: bool) -> Node | None:
-    """A comma read the other way, where the other side's kind asks for it.
-
-    `2,74` is a list of two, or a decimal if the other side is one number; `70,110` is a number, or a list of two if the
-    other side is a list.
-    """
-    is_list = isinstance(other.tree, (Items, Group, Finite))
-    if isinstance(candidate.tree, Items) and not is_list and decimal_comma:
-        spelling = candidate.spelling.replace(",", ".") if _ONE_COMMA.fullmatch(candidate.spelling) else ""
-    elif isinstance(candidate.tree, Num) and is_list and _THOUSANDS.fullmatch(candidate.spelling):
-        spelling = candidate.spelling.replace(",", ", ")
-    else:
-        return None
-    try:
-        return parse(spelling)
-    except ParseError:
-        return None
-
-
-_ONE_COMMA = re.compile(r"-?\d+,\d+")
-_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
+def _verdict(candidate: str, decision: Decision) -> Verdict:
+    reason, detail = decision
+    return Verdict(float(reason == "right"), candidate, reason, detail)

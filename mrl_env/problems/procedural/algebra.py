@@ -34,8 +34,7 @@ def linear_equation(rng: Random) -> Draft:
         ),
         str(root),
         f"Moving the terms with ${variable}$ to the left and the constants to the right gives "
-        f"${tex.polynomial([a - c, 0], variable)} = {d} - {tex.paren(b)} = {d - b}$. Dividing by ${a - c}$, "
-        f"${variable} = {root}$.",
+        f"${tex.polynomial([a - c, 0], variable)} = {d} - {tex.paren(b)} = {d - b}$, so ${variable} = {root}$.",
     )
 
 
@@ -75,8 +74,8 @@ def function_value(rng: Random) -> Draft:
             )
         ),
         str(result),
-        rf"Substituting $x = {at}$, the terms are ${a} \cdot {at * at} = {a * at * at}$, ${b} \cdot {tex.paren(at)} = "
-        rf"{b * at}$ and ${c}$. Their sum is ${result}$.",
+        f"Substituting $x = {at}$, the terms are ${tex.term(a, f'({at})^2')} = {a * at * at}$, "
+        f"${tex.term(b, f'({at})')} = {b * at}$ and ${c}$. Their sum is ${result}$.",
     )
 
 
@@ -205,7 +204,7 @@ def factor_quadratic(rng: Random) -> Draft:
             )
         ),
         f"({p}, {q})",
-        f"We need two numbers with product ${lead} \\cdot {tex.paren(p * q)} = {lead * p * q}$ and sum "
+        f"We need two numbers with product ${lead * p * q}$ (the first coefficient times the last) and sum "
         f"${lead * p + q}$: they are ${lead * p}$ and ${q}$. Splitting the middle term and grouping gives "
         f"$({tex.polynomial([1, p], variable)})({tex.polynomial([lead, q], variable)})$, so $a = {p}$ and $b = {q}$.",
     )
@@ -309,11 +308,12 @@ def exponential_equation(rng: Random) -> Draft:
     root = Fraction(n * d - m * b, m * a - n * c)
     left, right = tex.polynomial([a, b]), tex.polynomial([c, d])
     equation = f"{base**m}^{{{left}}} = {base**n}^{{{right}}}"
+    exponents = [side if times == 1 else f"{times}({side})" for times, side in ((m, left), (n, right))]
     return Draft(
         rng.choice((f"Solve for $x$: ${equation}$.", f"Find the value of $x$ for which ${equation}$.")),
         tex.number(root),
-        f"Both sides are powers of ${base}$: comparing exponents, ${m}({left}) = {n}({right})$. So "
-        f"${tex.multiple(m * a - n * c, 'x')} = {n * d - m * b}$ and $x = {tex.number(root)}$.",
+        f"Both sides are powers of ${base}$: comparing exponents, ${exponents[0]} = {exponents[1]}$. So "
+        f"${tex.equal(tex.multiple(m * a - n * c, 'x'), str(n * d - m * b))}$ and $x = {tex.number(root)}$.",
     )
 
 
@@ -511,7 +511,7 @@ def function_domain(rng: Random) -> Draft:
             "left out."
         )
     else:
-        m, n = rng.randint(1, 5), rng.randint(1, 5)
+        m, n = rng.randint(2, 6), rng.randint(1, 5)
         first, second = tex.polynomial([m, -m * low]), tex.polynomial([-n, n * high])
         rule = rf"\sqrt{{{first}}} + \frac{{1}}{{\sqrt{{{second}}}}}"
         answer = tex.interval(str(low), str(high), "[)")

@@ -198,12 +198,12 @@ def binomial_probability(rng: Random) -> Draft:
         setting = f"In each round of a game, {name} wins {chance}."
         event = f"{name} wins exactly ${k}$ of ${n}$ rounds"
     result = math.comb(n, k) * p**k * (1 - p) ** (n - k)
-    one, other = tex.number(p), tex.number(1 - p)
+    hits, misses = (rf"\left({tex.number(chance)}\right)" for chance in (p, 1 - p))
     return Draft(
         f"{setting} What is the probability that {event}?{FRACTION}",
         tex.number(result),
         rf"There are ${_binom(n, k)} = {math.comb(n, k)}$ ways to choose the successes, and each has probability "
-        rf"$\left({one}\right)^{k} \left({other}\right)^{n - k}$. The product is ${tex.number(result)}$.",
+        f"${tex.power(hits, k)} {tex.power(misses, n - k)}$. The product is ${tex.number(result)}$.",
     )
 
 
@@ -380,7 +380,7 @@ def inclusion_exclusion(rng: Random) -> Draft:
 def two_bags(rng: Random) -> Draft:
     """Bayes' rule with two bags."""
     first, second = rng.sample(COLORS, 2)
-    a, b, c, d = (rng.randint(1, 9) for _ in range(4))
+    a, b, c, d = (rng.randint(2, 10) for _ in range(4))
     p = Fraction(rng.randint(1, 3), 4) if rng.random() < 0.5 else Fraction(rng.randint(1, 2), 3)
     left, right = p * Fraction(a, a + b), (1 - p) * Fraction(c, c + d)
     result = left / (left + right)

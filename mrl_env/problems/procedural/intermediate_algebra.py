@@ -639,7 +639,8 @@ def telescoping_sum(rng: Random) -> Draft:
     rest = "" if infinite else f" - {tex.frac(1, factor(n + 1))}"
     scale = "" if a == 1 else rf"{tex.frac(1, a)} \cdot "
     general = rf"\frac{{1}}{{m(m + {a})}} = {scale}\left(\frac{{1}}{{m}} - \frac{{1}}{{m + {a}}}\right)"
-    inner = tex.frac(1, factor(1)) if infinite else rf"\left({tex.frac(1, factor(1))}{rest}\right)"
+    head = tex.number(Fraction(1, factor(1)))
+    inner = head if infinite else rf"\left({head}{rest}\right)"
     return Draft(
         rng.choice(
             (
@@ -658,7 +659,7 @@ def telescoping_sum(rng: Random) -> Draft:
 def linear_form_on_conic(rng: Random) -> Draft:
     """Extreme value of a linear form on a circle or an ellipse."""
     a, b = nonzero(rng, 9), nonzero(rng, 9)
-    p, q = rng.randint(1, 8), rng.randint(1, 8)
+    p, q = rng.randint(2, 9), rng.randint(2, 9)
     circle = rng.random() < 0.4
     which, sign = rng.choice((("maximum", 1), ("minimum", -1)))
     form = tex.combination((a, "x"), (b, "y"))

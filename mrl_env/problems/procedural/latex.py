@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 Number = int | Fraction
@@ -208,7 +208,7 @@ def product(factors: Iterable[Number]) -> str:
     return " \\cdot ".join(paren(factor) if place else number(factor) for place, factor in enumerate(factors))
 
 
-def factorization(primes: dict[int, int]) -> str:
+def factorization(primes: Mapping[int, int]) -> str:
     r"""A product of prime powers, smallest prime first: `2^3 \cdot 5`."""
     return " \\cdot ".join(power(str(prime), exponent) for prime, exponent in sorted(primes.items()))
 

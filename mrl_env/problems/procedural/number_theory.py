@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 from random import Random
+from types import MappingProxyType
 
 from mrl_env.problems.procedural import latex as tex
 from mrl_env.problems.procedural.templates import Draft, distinct, nonzero, template
@@ -12,14 +15,15 @@ from mrl_env.problems.procedural.templates import Draft, distinct, nonzero, temp
 SUBJECT = "number_theory"
 
 
-def _factors(n: int) -> dict[int, int]:
+@functools.lru_cache(maxsize=16_384)
+def _factors(n: int) -> Mapping[int, int]:
     """The prime factorization of n >= 1, as exponents by prime."""
     from sympy import factorint
 
-    return dict(factorint(n))
+    return MappingProxyType(factorint(n))
 
 
-def _composite(rng: Random, low: int, high: int, largest: int) -> tuple[int, dict[int, int]]:
+def _composite(rng: Random, low: int, high: int, largest: int) -> tuple[int, Mapping[int, int]]:
     """A number in [low, high] with at least two different primes, none above `largest`, and its factorization."""
     while True:
         n = rng.randint(low, high)

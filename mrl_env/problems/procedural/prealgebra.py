@@ -362,9 +362,8 @@ def monomial_quotient(rng: Random) -> Draft:
     i, j = a - c, b - d
     top = tex.power(first, max(i, 0)) + tex.power(second, max(j, 0))
     bottom = tex.power(first, max(-i, 0)) + tex.power(second, max(-j, 0))
-    numerator = tex.multiple(u, top) if top else str(u)
-    denominator = tex.multiple(v, bottom) if bottom else str(v)
-    answer = numerator if denominator == "1" else rf"\frac{{{numerator}}}{{{denominator}}}"
+    numerator, denominator = tex.multiple(u, top), tex.multiple(v, bottom)
+    answer = numerator if denominator == "1" else tex.frac(numerator, denominator)
     expression = (
         rf"\frac{{{u * shared}{tex.power(first, a)}{tex.power(second, b)}}}"
         rf"{{{v * shared}{tex.power(first, c)}{tex.power(second, d)}}}"

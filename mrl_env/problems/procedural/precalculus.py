@@ -10,6 +10,7 @@ from mrl_env.problems.procedural import latex as tex
 from mrl_env.problems.procedural.templates import Draft, nonzero, template
 
 SUBJECT = "precalculus"
+BOLD_A = r"\mathbf{A}"
 RADICAL = " Express your answer in simplest radical form."
 HALF = Fraction(1, 2)
 
@@ -74,6 +75,13 @@ def _vector(rng: Random, bound: int, size: int = 3) -> Vector:
             return entries
 
 
+def _parenthesized(written: str) -> str:
+    """A written number as a factor or an argument: in parentheses if negative."""
+    if not written.startswith("-"):
+        return written
+    return rf"\left({written}\right)" if "frac" in written else f"({written})"
+
+
 def _point(point: Vector) -> str:
     return tex.ordered(map(str, point))
 
@@ -90,7 +98,7 @@ def trigonometric_value(rng: Random) -> Draft:
     degrees = rng.random() < 0.6
     written, small = (tex.degrees(angle), tex.degrees(reduced)) if degrees else (_radians(angle), _radians(reduced))
     turn = tex.degrees(360) if degrees else r"2\pi"
-    signed = rf"\left({written}\right)" if angle < 0 and "frac" in written else f"({written})" if angle < 0 else written
+    signed = _parenthesized(written)
     start = (
         ""
         if reduced == angle
@@ -229,10 +237,6 @@ def polar_coordinates(rng: Random) -> Draft:
         rf"The distance from the origin is $r = {r}$. From $\cos \theta = {tex.surd(c, m)}$ and $\sin \theta = "
         rf"{tex.surd(s, n)}$ we get $\theta = {theta}$.",
     )
-
-
-def _parenthesized(written: str) -> str:
-    return rf"\left({written}\right)" if written.startswith("-") else written
 
 
 @template(SUBJECT, 2)
@@ -507,8 +511,9 @@ def de_moivre(rng: Random) -> Draft:
     power_outside, power_inside = tex.square_part(square**n)
     answer = rectangular(power_outside, power_inside, angle * n)
     modulus = tex.surd(power_outside, power_inside)
+    written = tex.power(f"({base})", n)
     return Draft(
-        rng.choice((f"Compute $({base})^{{{n}}}$.", f"Evaluate $({base})^{{{n}}}$, where $i^2 = -1$."))
+        rng.choice((f"Compute ${written}$.", f"Evaluate ${written}$, where $i^2 = -1$."))
         + " Express your answer in the form $a + bi$, in simplest radical form.",
         answer,
         rf"The number ${base}$ has modulus ${tex.surd(outside, inside)}$ and angle ${angle}^\circ$. By De Moivre's "
@@ -645,15 +650,27 @@ def fifteen_degrees(rng: Random) -> Draft:
     answer = tex.quotient(sorted(signed_terms, key=lambda term: term[0] < 0), denominator)
     degrees = rng.random() < 0.5
     written = tex.degrees(angle) if degrees else _radians(angle)
-    signed = rf"\left({written}\right)" if angle < 0 else written
+    signed = _parenthesized(written)
     split = next(n for n in (45, 135, 225, 315) if abs(reduced - n) in (30, 60) and (reduced - n) % 30 == 0)
     step = reduced - split
-    parts = rf"{split}^\circ {'+' if step > 0 else '-'} {abs(step)}^\circ"
+    a, b = tex.degrees(split), tex.degrees(abs(step))
+    plus, minus = ("+", "-") if step > 0 else ("-", "+")
+    formula = {
+        "sin": rf"\sin {a} \cos {b} {plus} \cos {a} \sin {b}",
+        "cos": rf"\cos {a} \cos {b} {minus} \sin {a} \sin {b}",
+        "tan": rf"\frac{{\tan {a} {plus} \tan {b}}}{{1 {minus} \tan {a} \tan {b}}}",
+    }[name]
+    needed = [(r"\tan", _tangent)] if name == "tan" else [(r"\sin", _sine), (r"\cos", _cosine)]
+    known = [
+        f"${symbol} {tex.degrees(n)} = {tex.surd(*function(n))}$"
+        for n in (split, abs(step))
+        for symbol, function in needed
+    ]
     return Draft(
         rng.choice((rf"Compute $\{name} {signed}$.", rf"What is the exact value of $\{name} {signed}$?")) + RADICAL,
         answer,
-        rf"Up to full turns the angle is ${reduced}^\circ = {parts}$. The addition formula for $\{name}$ with the "
-        rf"known values at ${split}^\circ$ and ${abs(step)}^\circ$ gives ${answer}$.",
+        rf"Up to full turns the angle is ${reduced}^\circ = {a} {plus} {b}$, so the value is ${formula}$. With "
+        f"{', '.join(known)} this is ${answer}$.",
     )
 
 
@@ -732,8 +749,8 @@ def matrix_power(rng: Random) -> Draft:
     return Draft(
         rng.choice(
             (
-                f"Compute ${tex.matrix(entries)}^{{{n}}}$.",
-                rf"Let $\mathbf{{A}} = {tex.matrix(entries)}$. Find $\mathbf{{A}}^{{{n}}}$.",
+                f"Compute ${tex.power(tex.matrix(entries), n)}$.",
+                rf"Let $\mathbf{{A}} = {tex.matrix(entries)}$. Find ${tex.power(BOLD_A, n)}$.",
             )
         ),
         tex.matrix(result),
@@ -815,7 +832,7 @@ def skew_lines(rng: Random) -> Draft:
         answer,
         rf"The cross product of the directions is ${_point(normal)}$, of length ${tex.surd(1, square)}$. Its dot "
         rf"product with the difference ${_point(_minus(q, p))}$ of the starting points is ${value}$. The distance is "
-        rf"$\frac{{{abs(value)}}}{{{tex.surd(1, square)}}} = {answer}$.",
+        f"${tex.equal(tex.frac(abs(value), tex.surd(1, square)), answer)}$.",
     )
 
 
