@@ -211,8 +211,8 @@ def estimate(policy: PolicyConfig, architecture: PreTrainedConfig, config: Train
     parameters = sum(parameter.numel() for parameter in model.parameters())
     text = architecture.get_text_config()
     size = _BYTES[policy.dtype]
-    # Gradients are as wide as the weights; AdamW keeps two float32 moments, and bf16 models float32 masters.
-    weights = parameters * (size * 2 + 8 + (0 if policy.dtype == "fp32" else 4) + (size if config.beta else 0))
+    # Gradients are as wide as the weights; AdamW keeps two float32 moments; bf16 models have float32 masters with gradients.
+    weights = parameters * (size * 2 + 8 + (0 if policy.dtype == "fp32" else 8) + (size if config.beta else 0))
     prompt = 256
     length = prompt + config.max_completion_length
     layers, width = text.num_hidden_layers, text.hidden_size

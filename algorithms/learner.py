@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -96,9 +96,11 @@ class Learner:
             NonFiniteError: if too many updates in a row had to be skipped.
         """
         meter = UpdateMeter()
-        old = self._old_logprobs([row for rows in problems for row in rows])
         size = self.config.problems_per_minibatch
         minibatches = [problems[i : i + size] for i in range(0, len(problems), size)]
+        # A step of one update computes the snapshot in passing; see `_optimize`.
+        snapshot = len(minibatches) * self.config.num_iterations > 1
+        old = self._old_logprobs([row for rows in problems for row in rows], snapshot=snapshot)
         divide_by = denominators(minibatches, self.config.loss.loss_type)
         version = self.version
         for _ in range(self.config.num_iterations):
@@ -152,9 +154,11 @@ class Learner:
         """Whether a row needs a forward pass: it has a gradient, or a KL term."""
         return row.has_gradient or (self._reference is not None and bool(row.loss_mask.any()))
 
-    def _old_logprobs(self, rows: Sequence[Sample]) -> dict[int, np.ndarray]:
-        """For each row (by identity) its (T,) old log-probs: the recorded ones, or the learner's snapshot."""
+    def _old_logprobs(self, rows: Sequence[Sample], *, snapshot: bool) -> dict[int, np.ndarray]:
+        """For each row (by identity) its (T,) old log-probs: the recorded ones, or the learner's snapshot (0 without)."""
         old = {id(row): np.zeros_like(row.advantages) if row.old_logprobs is None else row.old_logprobs for row in rows}
+        if not snapshot:
+            return old
         missing = [row for row in rows if row.old_logprobs is None and row.loss_mask.any()]
         starts = [int(row.loss_mask.argmax()) for row in missing]
         snapshots = self.logprobs([(row.token_ids, start) for row, start in zip(missing, starts, strict=True)])
@@ -181,7 +185,13 @@ class Learner:
             if self._reference is not None:
                 with torch.no_grad():
                     reference = self._forward(self._reference, batch)
-            terms = batch_loss(self._forward(self.model, batch), reference, batch, self.config.loss, divide_by)
+            logprobs = self._forward(self.model, batch)
+            if fresh:
+                # The weights are still those of the snapshot: a ratio of exactly 1, not of 1 up to the noise of a batch of
+                # another shape, which is considerable in bfloat16.
+                old_logprobs = torch.where(batch.unrecorded.unsqueeze(-1), logprobs.detach(), batch.old_logprobs)
+                batch = replace(batch, old_logprobs=old_logprobs)
+            terms = batch_loss(logprobs, reference, batch, self.config.loss, divide_by)
             terms.total.backward()
             self.optimizer.accumulate()
             total += float(terms.total.detach())

@@ -10,6 +10,7 @@ import torch
 
 from algorithms.losses import LossConfig, LossTerms
 from algorithms.samples import Batch, Group, Sample
+from mrl_env.exchange import pool_statistics
 from mrl_env.tokenization import Retokenizer
 from verifiers import REASONS
 
@@ -83,9 +84,8 @@ def completion_metrics(groups: Sequence[Group]) -> dict[str, float]:
     lengths = [len(completion.token_ids) for completion in completions]
     ended = [len(c.token_ids) for c in completions if c.finish_reason != "length"]
     entropies = [c.entropy * len(c.token_ids) for c in completions if c.entropy is not None]
-    judged = [group.rewards[~np.isnan(group.rewards)] for group in groups]
-    spreads = [float(rewards.std(ddof=1)) if len(rewards) > 1 else 0.0 for rewards in judged]
-    every = np.concatenate(judged)
+    spreads = [pool_statistics(group.rewards)[1] for group in groups]
+    every = np.concatenate([group.rewards[~np.isnan(group.rewards)] for group in groups])
     metrics = {
         "reward": float(every.mean()) if every.size else 0.0,
         "reward_std": float(np.mean(spreads)),

@@ -176,6 +176,7 @@ class Batch:
         old_logprobs: (B, T) float32.
         nll_weights: (B, T) float32.
         own: (B,) bool, rows that the learner wrote itself.
+        unrecorded: (B,) bool, rows that came without old log-probs: those in the batch are the learner's snapshot.
     """
 
     token_ids: torch.Tensor
@@ -185,6 +186,7 @@ class Batch:
     old_logprobs: torch.Tensor
     nll_weights: torch.Tensor
     own: torch.Tensor
+    unrecorded: torch.Tensor
 
 
 def collate(
@@ -214,4 +216,5 @@ def collate(
         old_logprobs=pad(old_logprobs, np.float32),
         nll_weights=pad((sample.nll_weights for sample in samples), np.float32),
         own=torch.tensor([sample.source == agent for sample in samples], device=device),
+        unrecorded=torch.tensor([sample.old_logprobs is None for sample in samples], device=device),
     )

@@ -112,12 +112,14 @@ def math_verify() -> Judge:
     try:
         from math_verify import parse, verify
     except ImportError as error:
-        raise ValueError("--against math-verify needs it installed: pip install math-verify antlr4-python3-runtime==4.13.2") from error
+        raise ValueError(
+            "--against math-verify needs it installed: pip install math-verify antlr4-python3-runtime==4.13.2"
+        ) from error
 
     def judge(gold: str, completion: str) -> tuple[bool | None, str]:
         try:
             found = parse(completion)
-            reference = parse(gold) or parse(f"${gold}$")
+            reference = parse(gold if "$" in gold or "boxed" in gold else f"${gold}$")
             return bool(verify(reference, found)), ""
         except Exception as error:  # its failures are part of what is measured
             return None, f"{type(error).__name__}: {error}"

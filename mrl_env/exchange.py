@@ -310,9 +310,8 @@ class ReplayExchange:
         for record in read_jsonl(path):
             by_author = rounds.setdefault(record.problem_id, {})
             seen = by_author.get(record.agent, {})
-            # An index that comes again, or another version, begins another round.
-            again = record.index in seen or any(r.policy_version != record.policy_version for r in seen.values())
-            by_author[record.agent] = {**({} if again else seen), record.index: record}
+            # An index that comes again begins another round.
+            by_author[record.agent] = {**({} if record.index in seen else seen), record.index: record}
         authors = {author for by_author in rounds.values() for author in by_author}
         wanted = authors if agents is None else set([agents] if isinstance(agents, str) else agents)
         if not authors or wanted - authors:

@@ -1,10 +1,10 @@
-"""Verifiers: what turns a model's text into a score, a reason and nothing else.
+r"""Verifiers: what turns a model's text into a score, a reason and nothing else.
 
 A verifier is any object with `verify(completion, answer, **metadata) -> Verdict`; the built-in ones are registered here
 by name and imported only when first asked for, so importing this package loads neither SymPy nor a model library.
 
     >>> import verifiers
-    >>> verifiers.get("math").verify(r"So the answer is \\boxed{0.5}.", r"\\frac12").reason
+    >>> verifiers.get("math").verify(r"So the answer is \boxed{0.5}.", r"\frac12").reason
     'right'
 """
 

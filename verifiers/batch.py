@@ -8,7 +8,6 @@ from typing import Any, Protocol, runtime_checkable
 from verifiers.registry import get
 from verifiers.verdict import BadGoldError, Verdict, Verifier
 
-
 CHUNK = 4096
 """Completions that are handed to a verifier's own `verify_batch` at a time."""
 
@@ -79,11 +78,12 @@ def verify_batch(
     chosen = get(verifier) if isinstance(verifier, str) else verifier
     verdicts: list[Verdict] = []
     for start in range(0, len(completions), CHUNK):
-        rows = [part[start : start + CHUNK] for part in (completions, answers, metadata)]
+        part = slice(start, start + CHUNK)
         if isinstance(chosen, BatchVerifier):
-            found = chosen.verify_batch(*rows)
+            found = chosen.verify_batch(completions[part], answers[part], metadata[part])
         else:
-            found = [safely(chosen, *row) for row in zip(*rows, strict=True)]
+            rows = zip(completions[part], answers[part], metadata[part], strict=True)
+            found = [safely(chosen, *row) for row in rows]
         verdicts.extend(found)
         if progress is not None:
             progress(len(found))

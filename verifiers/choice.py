@@ -10,7 +10,10 @@ from typing import Any
 from verifiers.extraction import extract
 from verifiers.verdict import BadGoldError, Verdict
 
-_LABELLED = re.compile(r"[(\[]?([A-Za-z])[)\].:,]*(?:\s+(.*))?", re.DOTALL)
+_LABELLED = re.compile(r"[(\[]?([A-Za-z])[)\].:,]*(?:(?:\s+|(?=[^\x00-\x7f]))(.*))?", re.DOTALL)
+_ANOTHER_OPTION = re.compile(
+    r"^(?:or|and|not)\b|^[/&,|]|^[(\[]?[A-Za-z][)\].:,;]*(?:\s|$)|(?:\bor|\band|[/,;&|])\s*[(\[]?[A-Z](?:[)\].:]|\s+\S)"
+)
 _TEX_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|bf|rm)\b")
 
 
@@ -32,9 +35,7 @@ def read_letter(text: str) -> tuple[str | None, str]:
     if match is None:
         return None, text
     letter, rest = match[1].upper(), (match[2] or "").strip()
-    if re.match(r"(?:or|and|/|,|&)\b|[/&,]", rest, re.IGNORECASE):
-        return None, text
-    return letter, rest
+    return (None, text) if _ANOTHER_OPTION.search(rest) else (letter, rest)
 
 
 class ChoiceVerifier:

@@ -80,6 +80,6 @@ def _without_score(verdicts: Sequence[Verdict]) -> Verdict:
 
 def _joined(verdicts: Sequence[Verdict], score: float) -> Verdict:
     extracted = next((verdict.extracted for verdict in verdicts if verdict.extracted is not None), None)
-    failed = next((verdict.reason for verdict in verdicts if verdict.reason != "right"), "wrong")
+    failed: Reason = next((verdict.reason for verdict in verdicts if verdict.reason != "right"), "wrong")
     reason: Reason = "right" if score >= 1 else "partial" if score > 0 else failed
     return Verdict(score, extracted, reason, "; ".join(f"{verdict.reason} {verdict.score:g}" for verdict in verdicts))

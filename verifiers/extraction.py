@@ -53,35 +53,43 @@ class Extracted:
 _TURN_ENDS = (
     *(f"<|{name}|>" for name in ("im_end", "im_start", "endoftext", "end_of_text", "eot_id", "eom_id", "end", "eos")),
     *("<|user|>", "<|assistant|>", "<|start_header_id|>", "</s>", "<end_of_turn>", "<start_of_turn>", "<eos>"),
-    *("<｜end▁of▁sentence｜>", "[INST]", "[/INST]"),  # noqa: RUF001 (DeepSeek's token)
+    *("<｜end▁of▁sentence｜>", "[INST]", "[/INST]"),
 )
 _BOX_AT = re.compile(r"(?:\\(?:begin)?f?boxed|\\fbox|\x08oxed)\Z")
 _BOX_OR_BRACE = re.compile(r"(\\{1,2}(?:begin)?f?boxed|\\{1,2}fbox|\x08oxed)(?![A-Za-z])|\\.|[{}]", re.DOTALL)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BOLD = re.compile(r"(?<![\w*)])\*\*(?=\S)([^*\n]{1,300}?)\*\*(?![\w*(])")
 _MARKER = re.compile(
-    r"(?:"
-    r"\b(?:final\s+answer|answer|correct\s+(?:option|choice|answer))\b\**\s*"
-    r"(?:(?:is|are|would\s+be|should\s+be|will\s+be)\b\s*:?|[:=]|(?=\n|\$|\\\[|\\\())"
-    r"|\b(?:r[ée]ponse|antwort|respuesta|risposta|resposta|antwoord|odpowied[źz]|cevap|svar|ответ|đáp\s+án)\b"
-    r"(?:\s+(?:finale?|final|endgültige))?\**\s*(?:(?:est|ist|lautet|es|è|é|is|är|là)\b\s*:?|[:=：])"  # noqa: RUF001
-    r"|(?:答案|答え|正解|정답|답)\**\s*(?:是|为|為|は|은|는|[:：=])\s*[:：]?"  # noqa: RUF001
-    r"|(?:الإجابة|الجواب|उत्तर)\s*(?:النهائية|النهائي)?\s*(?:هي|هو|है|[:：])"  # noqa: RUF001
-    r")",
+    r"\b(?:final\s+answer|answers?|correct\s+(?:option|choice))\b(?:\s+to\s+(?:the|this)\s+\w+)?\s*"
+    r"(?:(?:is|are|would\s+be|should\s+be|must\s+be|will\s+be)\b\s*:?|[:=]|(?=\n|\$|\\\[|\\\())"
+    r"|\b(?:r[ée]ponse|antwort|respuesta|risposta|resposta|antwoord|odpowied[źz]|cevap|svar|svaret|ответ|đáp\s+án)\b"
+    r"(?:\s+\w+){0,2}?\s*(?:(?:est|ist|lautet|es|è|é|is|är|là|to|это)\b\s*:?|[:=：—–-])"
+    r"|(?:答案|答え|正解|정답)\s*(?:应该|应|就)?\s*(?:是|为|為|选|は|은|는|[:：=])\s*[:：]?"
+    r"|(?:选|選)\s*[:：]?\s*(?=[A-Z])|(?:答|답)\s*[:：]"
+    r"|(?:الإجابة|الجواب)(?:\s+\w+){0,2}?\s*(?:هي|هو|[:：])"
+    r"|उत्तर\s*[:：]?\s*(?=[A-Z\d$(\\])",
     re.IGNORECASE,
 )
-_SENTENCE_END = re.compile(r"\n|[.!?](?=\s|$)|[。！？]")  # noqa: RUF001
+_FILLER = re.compile(
+    r"(?:(?:therefore|thus|hence|simply|just|exactly|clearly|option|choice|letter|given by|equal to|the|la|le|die|der|das|el)"
+    r"\s+)+(?=\S)",
+    re.IGNORECASE,
+)
+_GLOSS = re.compile(r"\s+\([^\W\d_][^()\d]{2,}\)$")
+_BETWEEN_FORMULAS = re.compile(r"\s*(?:,|and|or|, and|, or|,\s*$)\s*", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"\n|[.!?](?=\s|$)|[。！？]")
 _CLAUSE = re.compile(
     r",\s+(?!(?:and|or|where|with|for|if|when)\b)(?=[a-z]{2,}\s)|\s+(?:because|since|which|so that|as the|as it)\b"
 )
 _COPULA = re.compile(r"\b(?:is|are|equals|was|be)\b:?\s+|:\s+")
 _NUMBER = re.compile(
-    r"(?<![A-Za-z0-9_.,\\])[-+−]?\s?[$€£¥]?\s?"  # noqa: RUF001
+    r"(?<![A-Za-z0-9_.,\\])[-+−]?\s?[$€£¥]?\s?"
     r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?: \d{3})+(?!\d)|\d+(?:[.,]\d+)?|\.\d+)(?:\s?/\s?\d+)?(?:\s?\\?%)?"
 )
 _FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<!\\)\$((?:\\.|[^$\\])+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _LEADING_LETTER = re.compile(r"\(?([A-J])(?:[.):]|(?![\sA-Za-z0-9'.,:)]))")
 _LONE_LETTER = re.compile(r"(?<![\w'.])\(?([A-H])\)?(?![\w'])")
+_ANY_WORD = re.compile(r"(?<!\\)\b[^\W\d_]+")
 _WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2,}")
 _UNSPACED_SCRIPT = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _DIGIT_OR_FORMULA = re.compile(r"\d|\\[A-Za-z(\[]|\$")
@@ -90,9 +98,9 @@ _TEXT_COMMAND = re.compile(r"\s*\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{
 
 
 def final_turn(completion: str) -> str | None:
-    """The text that counts: the model's own turn, after its thinking; None if the thinking never ended.
+    r"""The text that counts: the model's own turn, after its thinking; None if the thinking never ended.
 
-    Closing braces right behind an end-of-turn token still belong to the text (`\\boxed{42<|im_end|>}`).
+    Closing braces right behind an end-of-turn token still belong to the text (`\boxed{42<|im_end|>}`).
     """
     text = completion[-WINDOW:].strip()
     while text.startswith(_TURN_ENDS):
@@ -137,11 +145,11 @@ def last_box(text: str) -> str | None:
 
 
 def _closing_brace(text: str, opening: int, limit: int) -> int | None:
-    """Where the group that opens at `opening` ends, before `limit` and within an answer's length; None if it does not.
+    r"""Where the group that opens at `opening` ends, before `limit` and within an answer's length; None if it does not.
 
     `limit` is where the next box begins: a box that holds one which is never closed is never closed itself.
 
-    An escaped closing brace that nothing opened closes the group too (`\\boxed{185\\}`).
+    An escaped closing brace that nothing opened closes the group too (`\boxed{185\}`).
     """
     sets = [0]  # per open brace, the escaped braces open inside it
     for match in _BRACE.finditer(text, opening + 1, min(limit, opening + LONGEST_ANSWER)):
@@ -220,8 +228,9 @@ def _opened(text: str) -> str:
     if inner is not None and len(text) - len(inner) < 30 and text.strip(" $.").startswith("\\"):
         return _opened(inner)
     words = _TEXT_COMMAND.fullmatch(text)
-    label = _MARKER.match(words[1] if words else text)
-    return text if label is None else (words[1] if words else text)[label.end() :].strip()
+    plain = words[1] if words else text
+    label = _MARKER.search(plain, 0, 60) if _is_prose(plain) or words else None
+    return text if label is None else _after_marker(plain[label.end() :])
 
 
 def extract_reference(answer: str) -> str:
@@ -272,21 +281,21 @@ def _by_format(text: str, fallback: bool) -> Extracted | None:
 
 def unquote(text: str) -> str:
     """Text without Markdown emphasis, quotes, blanks and full stops around it."""
-    text = text.strip().strip("*`\"'“”‘’ \t\n").rstrip("。. ").strip("*`\"'“”‘’ ")  # noqa: RUF001
+    text = text.strip().strip("*`\"'“”‘’ \t\n").rstrip("。. ").strip("*`\"'“”‘’ ")
     return text.removesuffix("\\]").removeprefix("\\[").strip() if text.count("\\[") <= 1 else text
 
 
 def _after_marker(text: str) -> str:
     """The answer at the start of what follows a marker: its first sentence, trimmed of prose."""
-    text = text.lstrip(" \t\n*:：_`")  # noqa: RUF001
+    text = text.lstrip(" \t\n*:：_`")
     formula = _FORMULA.match(text)
     start = formula.end() if formula else 0
     end = _SENTENCE_END.search(text, start)
     sentence = text[: end.start()] if end else text
     clause = _CLAUSE.search(sentence, start)
     sentence = unquote(sentence[: clause.start()] if clause else sentence)
-    outside = _FORMULA.sub(" ", sentence)
-    if len(_WORD.findall(outside)) >= 2:
+    sentence = _GLOSS.sub("", _FILLER.sub("", sentence, count=1) if _FILLER.match(sentence) else sentence)
+    if _is_prose(sentence):
         copulas = list(_COPULA.finditer(sentence))
         if copulas:
             return unquote(sentence[copulas[-1].end() :])
@@ -301,7 +310,7 @@ def _bare(text: str) -> Extracted | None:
     outside = _FORMULA.sub(" ", text)
     if _is_prose(text) or "\n" in outside.strip():
         return None
-    return Extracted(unquote(text), "bare")
+    return Extracted(_FILLER.sub("", unquote(text), count=1) if _FILLER.match(text) else unquote(text), "bare")
 
 
 def _is_prose(text: str) -> bool:
@@ -310,7 +319,9 @@ def _is_prose(text: str) -> bool:
     if _UNSPACED_SCRIPT.search(outside):
         return True
     first = _DIGIT_OR_FORMULA.search(text)
-    leads = first is not None and any(word not in _NAMES for word in _WORD.findall(text[: first.start()]))
+    if first is None:
+        return len(_ANY_WORD.findall(outside)) > 2
+    leads = any(word not in _NAMES for word in _WORD.findall(text[: first.start()]))
     return leads or len(_WORD.findall(outside)) > 4
 
 
@@ -319,10 +330,9 @@ def _fallback(text: str) -> Extracted | None:
     leading = _LEADING_LETTER.match(text.strip())
     if leading:
         return Extracted(leading[1], "fallback")
-    formula = number = letter = None
-    for match in _FORMULA.finditer(text):
-        if len(_WORD.findall(_NOT_PROSE.sub(" ", match[0]))) < 2:
-            formula = match
+    number = letter = None
+    formulas = [m for m in _FORMULA.finditer(text) if len(_WORD.findall(_NOT_PROSE.sub(" ", m[0]))) < 2]
+    formula = formulas[-1] if formulas else None
     for number in _NUMBER.finditer(text):  # noqa: B007
         pass
     for letter in _LONE_LETTER.finditer(text):  # noqa: B007
@@ -330,5 +340,10 @@ def _fallback(text: str) -> Extracted | None:
     if number is not None and (formula is None or number.start() >= formula.end()):
         return Extracted(number[0].strip(), "fallback")
     if formula is not None:
-        return Extracted(next(group for group in formula.groups() if group is not None).strip(), "fallback")
+        start = formula.start()
+        for earlier in reversed(formulas[:-1]):
+            if _BETWEEN_FORMULAS.fullmatch(text, earlier.end(), start) is None:
+                break
+            start = earlier.start()
+        return Extracted(text[start : formula.end()], "fallback")
     return None if letter is None else Extracted(letter[1], "fallback")

@@ -156,9 +156,7 @@ class Pool:
 
     def warm_up(self, path: str, arguments: list[Any]) -> None:
         """Start all processes and let each compute one call, so that imports are not part of the first cases' time."""
-        threads = [
-            threading.Thread(target=self.call, args=(path, arguments, START_SECONDS)) for _ in range(self.size)
-        ]
+        threads = [threading.Thread(target=self.call, args=(path, arguments, START_SECONDS)) for _ in range(self.size)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -7,7 +7,7 @@ from typing import Any
 
 from verifiers.extraction import extract
 from verifiers.isolation import DeadlineError, WorkerError, shared_pool
-from verifiers.verdict import Verdict
+from verifiers.verdict import Verdict, reason_of
 
 SCORE_SECONDS = 5.0
 """For one score; some of its tasks replay a puzzle."""
@@ -28,7 +28,7 @@ class ReasoningGymVerifier:
         """
         name = (entry or {}).get("metadata", {}).get("source_dataset")
         if entry is None or name is None:
-            raise ValueError("entry is missing or has no metadata.source_dataset; pass reasoning-gym's entry as metadata")
+            raise ValueError("entry is missing or has no metadata.source_dataset; pass reasoning-gym's entry")
         found = extract(completion)
         if found is None:
             return Verdict(0.0, None, "no_answer", "no final answer in the completion")
@@ -38,8 +38,7 @@ class ReasoningGymVerifier:
             return Verdict(0.0, found.text, "timeout", str(error))
         except WorkerError as error:
             return Verdict(None, found.text, "error", str(error))
-        reason = "right" if score >= 1 else "wrong" if score <= 0 else "partial"
-        return Verdict(min(1.0, max(0.0, score)), found.text, reason)
+        return Verdict(min(1.0, max(0.0, score)), found.text, reason_of(score))
 
 
 def score(candidate: str, entry: dict[str, Any], name: str) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 
 from verifiers.batch import verify_batch
 from verifiers.registry import get
-from verifiers.verdict import Verdict, Verifier
+from verifiers.verdict import Verdict, Verifier, reason_of
 
 RewardFunction = Callable[..., list[float | None]]
 
@@ -85,5 +85,4 @@ class RewardFunctionVerifier:
         )
         if score is None:
             return Verdict(None, completion, "error", "the reward function gave no score")
-        reason = "right" if score >= 1 else "wrong" if score <= 0 else "partial"
-        return Verdict(float(score), completion, reason)
+        return Verdict(float(score), completion, reason_of(score))

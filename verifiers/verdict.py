@@ -46,6 +46,11 @@ class Verdict:
         return self.score is not None and self.score >= 1.0
 
 
+def reason_of(score: float) -> Reason:
+    """The reason that goes with a score and nothing else: right, wrong or partial."""
+    return "right" if score >= 1 else "wrong" if score <= 0 else "partial"
+
+
 class BadGoldError(ValueError):
     """The reference answer itself cannot be used; an error of the data, never a reward."""
 

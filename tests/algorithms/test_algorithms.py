@@ -114,6 +114,7 @@ def test_collate_pads_on_the_right() -> None:
     assert batch.old_logprobs.tolist() == [[0, -1, -2, 0], [0] * 4]
     assert batch.nll_weights.tolist() == [[0] * 4, [0, 0, 0.25, 0.25]]
     assert batch.own.tolist() == [True, False]
+    assert batch.unrecorded.tolist() == [False, True]
 
 
 def test_a_group_needs_a_verdict_per_completion(make_group: MakeGroup) -> None:

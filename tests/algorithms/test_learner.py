@@ -128,7 +128,7 @@ def test_the_nll_term_is_the_token_mean_per_success_over_the_prompts(
 
     problems = [
         [
-            make_sample(prompt, [7, 8], source="me", advantage=0.0, old_logprobs=[-1.0, -1.0]),
+            *[make_sample(prompt, [7, 8], source="me", advantage=0.0, old_logprobs=[-1.0, -1.0])] * 3,
             *(
                 [make_sample(prompt, successes[p], source="peer", nll_weight=0.3 / len(successes[p]))]
                 if p in successes
@@ -141,7 +141,7 @@ def test_the_nll_term_is_the_token_mean_per_success_over_the_prompts(
         learner = make_learner(make_llama(1), micro_batch_size=micro_batch_size)
         metrics = learner.update(problems)
         assert metrics["loss"] == pytest.approx(expected.item(), rel=1e-5)
-        assert (metrics["rows_trained"], metrics["rows_skipped"]) == (2, 4)
+        assert (metrics["rows_trained"], metrics["rows_skipped"]) == (2, 12)
         assert relative_difference(gradients(learner)[0], [p.grad for p in model.parameters()]) < 2e-6
 
 
@@ -207,31 +207,53 @@ def test_the_snapshot_is_the_learners_own_policy(make_llama: MakeLlama, make_lea
     learner = make_learner(model, micro_batch_size=3, temperature=0.7)
     with torch.no_grad():
         expected = [row_logprobs(model, row, 0.7).numpy() for row in rows]
-    old = learner._old_logprobs(snapshot)
+    old = learner._old_logprobs(snapshot, snapshot=True)
     for row, values in zip(snapshot, expected, strict=True):
         start = int(row.loss_mask.argmax())
         assert not old[id(row)][:start].any()
         assert old[id(row)][start:] == pytest.approx(values[start - 1 :], abs=1e-5)
 
 
-def test_snapshot_rows_start_with_a_ratio_of_one_and_keep_their_snapshot(
-    make_llama: MakeLlama, make_learner: MakeLearner
-) -> None:
-    rows = [
-        [make_sample([3, 4], [5 + g, 9, 1], source="peer", advantage=(-1.0) ** g) for g in range(4)] for _ in range(2)
+def peer_rows(problems: int) -> list[list[Sample]]:
+    """Rows without old log-probs."""
+    return [
+        [make_sample([3, 4 + p], [5 + g, 9, 1], source="peer", advantage=(-1.0) ** g) for g in range(4)]
+        for p in range(problems)
     ]
-    learner = make_learner(make_llama(1), problems_per_minibatch=2)
-    metrics = learner.update(rows)
-    # The same rows in the same micro-batches as in the snapshot: exactly one, bit for bit.
-    assert metrics["exchange/ratio_mean"] == 1.0
-    assert metrics["exchange/ratio_variance"] == 0.0
-    # In another company a row's log-probs differ in the last bits of float32.
-    mixed = [*make_problems(), *rows]
-    metrics = make_learner(make_llama(1), problems_per_minibatch=8).update(mixed)
-    assert metrics["exchange/ratio_mean"] == pytest.approx(1.0, abs=1e-5)
-    # In a second pass the weights have moved and the snapshot has not.
-    learner = make_learner(make_llama(1), problems_per_minibatch=2, num_iterations=2)
-    assert learner.update(rows)["exchange/ratio_variance"] > 1e-4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_snapshot_rows_start_with_a_ratio_of_exactly_one(
+    dtype: torch.dtype, make_llama: MakeLlama, make_learner: MakeLearner
+) -> None:
+    """Also in micro-batches of another company than that of the snapshot, where log-probs differ in their last bits."""
+    for config in ({"problems_per_minibatch": 6}, {"problems_per_minibatch": 6, "micro_batch_size": 1}):
+        learner = make_learner(make_llama(1).to(dtype), **config)
+        metrics = learner.update([*make_problems(), *peer_rows(2)])
+        assert metrics["exchange/ratio_mean"] == 1.0
+        assert metrics["exchange/ratio_variance"] == 0.0
+
+
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_later_updates_are_measured_against_the_snapshot(
+    iterations: int, make_llama: MakeLlama, make_learner: MakeLearner
+) -> None:
+    """By hand from the weights before and after the first of two updates: two minibatches, or the same one twice."""
+    problems = peer_rows(2)
+    size = 2 if iterations == 2 else 1
+    first = make_learner(make_llama(1), problems_per_minibatch=size)
+    first.update(problems[:size])
+    before, after = make_llama(1), first.model
+    ratios = [1.0] * (4 * size * 3)
+    for row in [row for problem in problems[-size:] for row in problem]:
+        with torch.no_grad():
+            ratios += (row_logprobs(after, row) - row_logprobs(before, row))[1:].exp().tolist()
+    learner = make_learner(make_llama(1), problems_per_minibatch=size, num_iterations=iterations)
+    metrics = learner.update(problems)
+    assert learner.version == 2
+    assert metrics["exchange/ratio_mean"] == pytest.approx(np.mean(ratios), rel=1e-4)
+    assert metrics["exchange/ratio_variance"] == pytest.approx(np.var(ratios), rel=1e-3)
+    assert np.var(ratios) > 1e-3
 
 
 def test_recorded_logprobs_are_used_as_they_are(make_llama: MakeLlama, make_learner: MakeLearner) -> None:

@@ -196,7 +196,11 @@ def test_model_text_is_never_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (reason == "right") == (expected == "T"), (gold, answer)
         checked += 1
     assert checked > 500
-    for hostile in ("__import__('os').getpid()*0", "().__class__.__base__.__subclasses__()", "open('x','w').write('y')"):
+    for hostile in (
+        "__import__('os').getpid()*0",
+        "().__class__.__base__.__subclasses__()",
+        "open('x','w').write('y')",
+    ):
         assert in_process.decide("0", hostile)[0] != "right"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from fractions import Fraction
 
 import pytest
@@ -79,7 +80,9 @@ answers = st.one_of(
     st.lists(rationals, min_size=1, max_size=4).map(lambda v: r"\{" + ", ".join(map(latex, v)) + r"\}"),
     st.tuples(integers, st.integers(1, 20)).map(lambda p: f"[{p[0]}, {p[0] + p[1]})"),
     st.tuples(integers, st.integers(2, 30)).map(lambda p: rf"{p[0]} + 2\sqrt{{{p[1]}}}"),
-    st.sampled_from([r"x = 3", r"y = 2x + 1", r"x > 3", r"5\text{ cm}", r"45^\circ", r"25\%", "52_8", r"\text{yes}", "C"]),
+    st.sampled_from(
+        [r"x = 3", r"y = 2x + 1", r"x > 3", r"5\text{ cm}", r"45^\circ", r"25\%", "52_8", r"\text{yes}", "C"]
+    ),
 )
 
 
@@ -158,23 +161,62 @@ def test_a_variable_is_never_dropped(number: int, power: int) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet=r"0123456789abxy+-*/^_=<>()[]{}|,.;:!%$\ ~'&" + "√π½²°≤∞×", max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    try:
+    with contextlib.suppress(ParseError):
         parse(normalise(text))
-    except ParseError:
-        pass
     reason, _ = VERIFIER.decide("42", text)
     assert reason in ("right", "wrong", "no_answer", "refused")
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.sampled_from([*r"0 1 2 x y n e i \pi + - * / ^ ( ) { } [ ] , = < | ! \frac \sqrt \sin \log \pm".split()])))
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                *[
+                    r"0",
+                    r"1",
+                    r"2",
+                    r"x",
+                    r"y",
+                    r"n",
+                    r"e",
+                    r"i",
+                    r"\pi",
+                    r"+",
+                    r"-",
+                    r"*",
+                    r"/",
+                    r"^",
+                    r"(",
+                    r")",
+                    r"{",
+                    r"}",
+                    r"[",
+                    r"]",
+                    r",",
+                    r"=",
+                    r"<",
+                    r"|",
+                    r"!",
+                    r"\frac",
+                    r"\sqrt",
+                    r"\sin",
+                    r"\log",
+                    r"\pm",
+                ]
+            ]
+        )
+    )
+)
 def test_any_formula_is_read_or_refused(tokens: list[str]) -> None:
     text = " ".join(tokens)
     reason, _ = VERIFIER.decide("x+1", text)
     assert reason in ("right", "wrong", "no_answer", "refused", "timeout")
 
 
-@pytest.mark.parametrize("text", ["3 +", "(3", "3)", "{3", r"\frac{1}", r"\sqrt", "x_", "2^", r"\foo", "3 4", "|x", "1,,", "[1,2"])
+@pytest.mark.parametrize(
+    "text", ["3 +", "(3", "3)", "{3", r"\frac{1}", r"\sqrt", "x_", "2^", r"\foo", "3 4", "|x", "1,,", "[1,2"]
+)
 def test_broken_text_is_refused(text: str) -> None:
     if text in ("1,,",):
         parse(normalise(text))  # a trailing comma is punctuation

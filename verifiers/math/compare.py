@@ -7,12 +7,24 @@ tier is asked for the rest. Nothing here evaluates or simplifies by itself.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
 from verifiers.math import sets, units
 from verifiers.math.equality import quick
-from verifiers.math.forms import Form, NotAnExpressionError, TooLargeError, UndefinedError, add, negate, of_tree
+from verifiers.math.forms import (
+    Atom,
+    Form,
+    NotAnExpressionError,
+    Polynomial,
+    TooLargeError,
+    UndefinedError,
+    add,
+    negate,
+    of_tree,
+    poly_multiply,
+)
 from verifiers.math.policy import Policy
 from verifiers.math.tree import (
     Add,
@@ -102,6 +114,8 @@ class Judge:
             return False
         if isinstance(gold, Cases) or isinstance(pred, Cases):
             return self.cases(gold, pred)
+        if isinstance(gold, SetOp) and isinstance(pred, SetOp):
+            return self.set_operations(gold, pred)
         if isinstance(gold, (Text, Named, Builder, SetOp)) or isinstance(pred, (Text, Named, Builder, SetOp)):
             return False
         return self.scalars(gold, pred)
@@ -121,6 +135,8 @@ class Judge:
 
     def equations(self, gold: Rel, pred: Rel) -> bool:
         """Whether left - right of one is a constant times left - right of the other."""
+        if _is_name(gold.parts[0]) and _is_closed(gold.parts[1]):
+            return False  # x = 5 must be solved for, as values are compared
         renamed = _rename_argument(pred, gold)
         if renamed is not None and self.same(gold.parts[1], renamed):
             return True
@@ -137,6 +153,14 @@ class Judge:
         except sets.NotASetError:
             return None
 
+    def set_operations(self, gold: SetOp, pred: SetOp) -> bool:
+        """Operations on sets that have only names; unions and intersections in any order."""
+        if gold.op != pred.op:
+            return False
+        if self.same(gold.left, pred.left) and self.same(gold.right, pred.right):
+            return True
+        return gold.op != "difference" and self.same(gold.left, pred.right) and self.same(gold.right, pred.left)
+
     # --- units ---
 
     def quantities(self, gold: Node, pred: Node) -> bool:
@@ -146,7 +170,8 @@ class Judge:
         gold_unit, pred_unit = _unit(gold_value, gold_words), _unit(pred_value, pred_words)
         if gold_unit is not None and pred_unit is not None:
             if gold_unit.dimensions != pred_unit.dimensions:
-                return False
+                angles = all("angle" in dict(unit.dimensions) for unit in (gold_unit, pred_unit))
+                return angles and self.expressions_safely(gold_value, pred_value)
             if gold_unit.factor != pred_unit.factor:
                 scaled = [
                     Mul((_number_part(value), Num(unit.factor)))
@@ -229,9 +254,7 @@ class Judge:
         if isinstance(gold, Cases) and isinstance(pred, Cases):
             rest = list(pred.rows)
             for row in gold.rows:
-                match = next(
-                    (o for o in rest if len(o) == len(row) and all(map(self.same, row, o))), None
-                )
+                match = next((o for o in rest if len(o) == len(row) and all(map(self.same, row, o))), None)
                 if match is None:
                     return False
                 rest.remove(match)
@@ -249,7 +272,9 @@ class Judge:
         if not self.same(gold.arguments[1], pred.arguments[1]):
             return False
         try:
-            first, second, modulus = (of_tree(n).rational for n in (gold.arguments[0], pred.arguments[0], gold.arguments[1]))
+            first, second, modulus = (
+                of_tree(n).rational for n in (gold.arguments[0], pred.arguments[0], gold.arguments[1])
+            )
         except (NotAnExpressionError, UndefinedError):
             return False
         if first is not None and second is not None and modulus:
@@ -297,10 +322,14 @@ class Judge:
             if len(gold.parts) != len(pred.parts):
                 return False
             first, second = gold.parts[0], pred.parts[0]
-            return all(
-                self.same(Mul((a, second)), Mul((b, first)))
-                for a, b in zip(gold.parts[1:], pred.parts[1:], strict=True)
-            ) and not _is_zero(first) and not _is_zero(second)
+            return (
+                all(
+                    self.same(Mul((a, second)), Mul((b, first)))
+                    for a, b in zip(gold.parts[1:], pred.parts[1:], strict=True)
+                )
+                and not _is_zero(first)
+                and not _is_zero(second)
+            )
         ratio, other = (gold, pred) if isinstance(gold, Ratio) else (pred, gold)
         assert isinstance(ratio, Ratio)
         if ratio.clock and all(map(_is_zero, ratio.parts[1:])):
@@ -367,7 +396,7 @@ def _bare(node: Node) -> Node:
 
 
 def _is_condition(node: Node) -> bool:
-    """`k \\in Z`, `x \\ne 1`: what a variable may be, not what the answer is."""
+    r"""`k \in Z`, `x \ne 1`: what a variable may be, not what the answer is."""
     match node:
         case Rel(("in",), (_, Named())) | Rel(("!=",), (Sym(), _)):
             return True
@@ -428,9 +457,11 @@ def _is_name(node: Node) -> bool:
         case Sym():
             return True
         case Apply(name, arguments):
-            return len(name.rstrip("'").partition("_")[0]) == 1 or (name == "abs" and all(map(_is_name, arguments)))
+            return len(re.split(r"['_^]", name)[0]) == 1 or (name == "abs" and all(map(_is_name, arguments)))
         case Group(_, _, items) | Ratio(items):
             return all(map(_is_name, items))
+        case Mul(factors) if any(isinstance(factor, Sym) and factor.name.startswith("angle") for factor in factors):
+            return all(isinstance(factor, Sym) for factor in factors)
         case Mul(factors):
             return all(
                 (isinstance(factor, Sym) and factor.name[:1].isupper())
@@ -459,13 +490,22 @@ def _spread(node: Node) -> Node:
         return _spread(answer_value(node))
     if not _has_signs(node):
         return node
-    count = sum(isinstance(part, PlusMinus) and not part.flipped for part in walk(node)) or 1
+    count = sum(isinstance(part, PlusMinus) and not part.flipped for part in walk(node))
+    if not count:
+        return _spread(_mapped_signs(node))
     if count > MOST_SIGNS:
         raise TooLargeError(f"more than {MOST_SIGNS} signs ±")
     found: list[Node] = []
     for signs in itertools.product((True, False), repeat=count):
         found.append(_signed(node, list(signs), [True]))
     return Items(tuple(found))
+
+
+def _mapped_signs(node: Node) -> Node:
+    """∓ alone means the same as ±."""
+    if isinstance(node, PlusMinus):
+        return PlusMinus(_mapped_signs(node.value))
+    return _mapped(node, _mapped_signs)
 
 
 def _signed(node: Node, signs: list[bool], last: list[bool]) -> Node:
@@ -550,9 +590,9 @@ def _rename_argument(pred: Rel, gold: Rel) -> Node | None:
 
 
 def _renamed_parameter(gold: Node, pred: Node) -> Node | None:
-    """`pred` in the names of `gold`, if each has one variable more that can only be an arbitrary constant.
+    r"""`pred` in the names of `gold`, if each has one variable more that can only be an arbitrary constant.
 
-    That is the constant of integration, C or c, and the integer of a periodic family (`\\pi/6 + n\\pi`).
+    That is the constant of integration, C or c, and the integer of a periodic family (`\pi/6 + n\pi`).
     """
     gold_names, pred_names = (_variables(node) for node in (gold, pred))
     if len(pred_names - gold_names) != 1:
@@ -591,10 +631,20 @@ def _side_difference(rel: Rel) -> Form:
 
 def _proportional(left: Form, right: Form) -> bool:
     """Whether the numerators differ by a constant factor other than zero."""
-    if not left.numerator or left.numerator.keys() != right.numerator.keys():
+    first, second = _cleared(left.numerator), _cleared(right.numerator)
+    if not first or first.keys() != second.keys():
         return False
-    ratios = {left.numerator[monomial] / right.numerator[monomial] for monomial in left.numerator}
-    return len(ratios) == 1
+    return len({first[monomial] / second[monomial] for monomial in first}) == 1
+
+
+def _cleared(polynomial: Polynomial) -> Polynomial:
+    """A polynomial times the powers of its atoms that stand below a fraction bar."""
+    lowest: dict[Atom, Fraction] = {}
+    for monomial in polynomial:
+        for atom, exponent in monomial:
+            if exponent < lowest.get(atom, 0):
+                lowest[atom] = exponent
+    return poly_multiply(polynomial, {frozenset((atom, -e) for atom, e in lowest.items()): Fraction(1)})
 
 
 def _unit(value: Node, words: str) -> units.Unit | None:
@@ -657,5 +707,3 @@ def _matrix_product(left: list[list[Node]], right: list[list[Node]]) -> list[lis
         [Add(tuple(Mul((a, b)) for a, b in zip(row, column, strict=True))) for column in zip(*right, strict=True)]
         for row in left
     ]
-
-

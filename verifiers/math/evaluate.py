@@ -14,11 +14,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from verifiers.math.forms import Atom, Form, I, Polynomial, of_key
-
+from verifiers.math.words import vocabulary
 
 KNOWN_FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc sinh cosh tanh coth sech csch arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh "
-    "arctanh ln abs floor ceil factorial binomial max min".split()
+    vocabulary(
+        "sin cos tan cot sec csc sinh cosh tanh coth sech csch arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh",
+        "arctanh ln abs floor ceil factorial binomial max min",
+    )
 )
 
 
@@ -109,7 +111,9 @@ class Evaluator:
         for monomial, coefficient in polynomial.items():
             term = self._lib.number(coefficient)
             for atom, exponent in monomial:
-                term = term * (self.power(self.atom(atom), exponent) if atom[0] != "exp" else self._exponential(atom, exponent))
+                term = term * (
+                    self.power(self.atom(atom), exponent) if atom[0] != "exp" else self._exponential(atom, exponent)
+                )
             total = total + term
             largest = max(largest, abs(term))
         return total, largest
@@ -119,7 +123,10 @@ class Evaluator:
         bottom, scale = self.polynomial(form.denominator)
         if abs(bottom) <= self._lib.tolerance * scale:
             raise OutsideDomainError("division by zero")
-        return self.checked(self.polynomial(form.numerator)[0] / bottom)
+        top, largest = self.polynomial(form.numerator)
+        if abs(top) <= self._lib.tolerance * largest:
+            return 0 * bottom  # what cancels to rounding errors is zero
+        return self.checked(top / bottom)
 
     def checked(self, value: Any) -> Any:
         """The value, if it is finite and, where it must be, real."""
@@ -199,13 +206,14 @@ class Evaluator:
             return (max if name == "max" else min)(values, key=lambda value: value.real)
         arguments = [self.form(of_key(argument)) for argument in atom[2:]]
         try:
-            return self.checked(self._named(name, arguments))
+            value = self.checked(self._named(name, arguments))
         except OutsideDomainError:
             raise
         except (ZeroDivisionError, OverflowError, ValueError) as error:
             raise OutsideDomainError(f"{name}: {error}") from error
+        return 0 * value if abs(value) <= self._lib.tolerance * abs(arguments[0]) else value  # sin(pi) is zero
 
-    def _named(self, name: str, arguments: list[Any]) -> Any:  # noqa: C901 (a table in the shape of code)
+    def _named(self, name: str, arguments: list[Any]) -> Any:
         lib, first = self._lib, arguments[0]
         if name in _LARGEST_ARGUMENTS and max(map(abs, arguments)) > _LARGEST_ARGUMENTS[name]:
             raise OutOfRangeError(f"{name} of a number out of range")

@@ -17,6 +17,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from verifiers.math.tree import Add, Apply, Big, Const, Matrix, Mul, Node, Num, Pow, Sym
+from verifiers.math.words import vocabulary
 
 Atom: TypeAlias = tuple[Any, ...]
 Monomial: TypeAlias = frozenset[tuple[Atom, Fraction]]
@@ -565,8 +566,9 @@ def _big(node: Big, bound: dict[str, Form]) -> Form:
     return result
 
 
-_ODD = frozenset("sin tan cot csc arcsin arctan sinh tanh coth csch arcsinh arctanh".split())
-_EVEN = frozenset("cos sec cosh sech abs".split())
+_ODD = frozenset(vocabulary("sin tan cot csc arcsin arctan sinh tanh coth csch arcsinh arctanh"))
+_TRIGONOMETRIC = frozenset({"sin", "cos", "tan", "cot", "sec", "csc"})
+_EVEN = frozenset(vocabulary("cos sec cosh sech abs"))
 
 
 def _apply(name: str, arguments: tuple[Node, ...], bound: dict[str, Form]) -> Form:
@@ -583,6 +585,10 @@ def _apply(name: str, arguments: tuple[Node, ...], bound: dict[str, Form]) -> Fo
         return _logarithm(forms[0])
     if name == "binomial":
         return of_atom(("fn", name, *map(key, forms)))
+    turn = _half_turns(forms[0]) if name in _TRIGONOMETRIC else None
+    special = None if turn is None else _special_angle(name, turn)
+    if special is not None:
+        return special
     if name in _ODD or name in _EVEN:
         flipped = _is_negative(forms[0])
         argument = negate(forms[0]) if flipped else forms[0]
@@ -593,11 +599,42 @@ def _apply(name: str, arguments: tuple[Node, ...], bound: dict[str, Form]) -> Fo
     return of_atom(("fn", name, *map(key, forms)))
 
 
+def _half_turns(argument: Form) -> Fraction | None:
+    """r, if the argument is r·pi for a rational r."""
+    if _constant(argument.denominator) != 1 or argument.numerator.keys() != {frozenset({(PI, Fraction(1))})}:
+        return None
+    return next(iter(argument.numerator.values()))
+
+
+def _sine(turn: Fraction) -> Form | None:
+    """sin(turn·pi) where it is 0, 1/2, sqrt(2)/2, sqrt(3)/2 or 1, up to sign."""
+    turn %= 2
+    if turn >= 1:
+        positive = _sine(turn - 1)
+        return None if positive is None else negate(positive)
+    squares = {Fraction(0): 0, Fraction(1, 6): 1, Fraction(1, 4): 2, Fraction(1, 3): 3, Fraction(1, 2): 4}
+    square = squares.get(min(turn, 1 - turn))
+    return None if square is None else _number_power(Fraction(square, 4), Fraction(1, 2))
+
+
+def _special_angle(name: str, turn: Fraction) -> Form | None:
+    """A trigonometric function of turn·pi where sine and cosine are known exactly."""
+    sine, cosine = _sine(turn), _sine(Fraction(1, 2) - turn)
+    if sine is None or cosine is None:
+        return None
+    top, bottom = {
+        "sin": (sine, constant(1)), "cos": (cosine, constant(1)), "tan": (sine, cosine), "cot": (cosine, sine),
+        "sec": (constant(1), cosine), "csc": (constant(1), sine),
+    }[name]  # fmt: skip
+    return multiply(top, reciprocal(bottom))
+
+
 def _is_negative(form: Form) -> bool:
     """Whether the leading coefficient is negative, so that f(-x) is always written with x."""
-    return bool(form.numerator) and form.numerator[_leading(form.numerator)] * form.denominator[
-        _leading(form.denominator)
-    ] < 0
+    return (
+        bool(form.numerator)
+        and form.numerator[_leading(form.numerator)] * form.denominator[_leading(form.denominator)] < 0
+    )
 
 
 def _logarithm(argument: Form) -> Form:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from verifiers.math import units
 from verifiers.math.normalise import CURRENCIES
+from verifiers.math.words import vocabulary
 
 MOST_TOKENS = 3000
 
@@ -26,23 +27,29 @@ class Token:
 
 
 FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc sinh cosh tanh coth sech csch arcsin arccos arctan arccot arcsec arccsc asin acos atan "
-    "arcsinh arccosh arctanh asinh acosh atanh cis ln log lg exp sqrt cbrt abs Abs max min gcd lcm det factorial binomial "
-    "floor ceil ceiling Max Min".split()
+    vocabulary(
+        "sin cos tan cot sec csc sinh cosh tanh coth sech csch arcsin arccos arctan arccot arcsec arccsc asin acos atan",
+        "arcsinh arccosh arctanh asinh acosh atanh cis ln log lg exp sqrt cbrt abs Abs max min gcd lcm det factorial binomial",
+        "floor ceil ceiling Max Min",
+    )
 )
 _PLAIN_CONSTANTS = frozenset({"pi", "infinity", "infty", "oo", "inf"})
 _GREEK_WORDS = frozenset(
-    "alpha beta gamma delta theta lambda mu sigma phi omega epsilon rho tau psi varphi".split()
+    vocabulary("alpha beta gamma delta theta lambda mu sigma phi omega epsilon rho tau psi varphi")
 )
 _WORDS = frozenset(
-    "and or if for all where when with any is are the of in to by no not yes per each any both none neither "
-    "odd even true false only such that real numbers number than less more".split()
+    vocabulary(
+        "and or if for all where when with any is are the of in to by no not yes per each any both none neither",
+        "odd even true false only such that real numbers number than less more",
+    )
 )
 _SUFFIXES = frozenset({"st", "nd", "rd", "th"})
 
 _TEXT_COMMANDS = frozenset(
-    "text textbf textit textrm textnormal textsf mbox hbox mathrm mathbf mathit mathsf operatorname bf rm boldsymbol "
-    "mathcal bm".split()
+    vocabulary(
+        "text textbf textit textrm textnormal textsf mbox hbox mathrm mathbf mathit mathsf operatorname bf rm boldsymbol",
+        "mathcal bm",
+    )
 )
 _NUMERAL = re.compile(
     r"\d{1,3}(?:\{,\}\d{3})+(?!\d)(?:\.\d+)?"  # thousands in TeX's braces
@@ -59,6 +66,9 @@ _COMMAND = re.compile(r"\\([A-Za-z]+)\*? ?|\\(.)")
 _OTHER_LETTERS = re.compile(r"[^\W\d_](?:[^\W_]|[^\x00-\x7f])*")
 _HAS_WORD = re.compile(r"[A-Za-z]{2,}|[ap]\. ?m\b|\\", re.IGNORECASE)
 _LEADING_NUMERAL = re.compile(r"[\d.:,/]*\d ")
+_LETTER_LIST = re.compile(r"(?:\(?(?:[A-Z]|[IVX]+)\)?(?:,? (?:and|or) |, ?|$))+")
+_WORD_THEN_DIGIT = re.compile(r"[A-Za-z]{2}.*\d")  # "or 43" must not hide in a text command
+_ORDINAL = re.compile(r"\d+(?:st|nd|rd|th)")
 _JOINED = re.compile(r"(.*[^\s,]),?\s+(and|or)", re.IGNORECASE)
 _VALUE_ENDS = frozenset({"number", ")", "}", "]", "ordinal"})
 _LETTERS = re.compile(r"[A-Za-z]+")
@@ -121,7 +131,9 @@ def _tokens(text: str) -> Iterator[Token]:
             position, previous = position + 3, "command"
             continue
         two = _TWO.get(text[position : position + 2])
-        if two is not None and not (two == r"\ne" and previous == "number" and text[position + 2 : position + 3] == "="):
+        if two is not None and not (
+            two == r"\ne" and previous == "number" and text[position + 2 : position + 3] == "="
+        ):
             yield Token("command", two[1:], spaced) if two[0] == "\\" else Token(two, two, spaced)
             position, previous = position + 2, two
             continue
@@ -179,6 +191,8 @@ def _command(text: str, position: int, spaced: bool, previous: str) -> tuple[lis
         if text[end : end + 1] != "{":
             return [], end
         content, end = _braced(text, end)
+        if text[end : end + 1] == "_" and content.isalnum() and len(content) > 1:
+            return [Token("text", content, spaced)], end  # digits and letters of a numeral with a base
         if name == "operatorname" and content.strip() in FUNCTIONS:
             return [Token("command", content.strip(), spaced)], end
         return _text_tokens(content.replace("{", "").replace("}", "").replace("~", " ").strip(), spaced, previous), end
@@ -201,15 +215,19 @@ def _text_tokens(content: str, spaced: bool, previous: str) -> list[Token]:
         return []
     if content in FUNCTIONS - {"min", "max"}:
         return [Token("command", content, spaced)]
-    if previous in _VALUE_ENDS and units.read(content) is not None:
+    if previous in _VALUE_ENDS and units.read(content) is not None:  # cm^2 included
         return [Token("text", content, spaced)]
     if not _HAS_WORD.search(content):
+        return list(_tokens(content))
+    if _LETTER_LIST.fullmatch(content) or _ORDINAL.fullmatch(content) or _WORD_THEN_DIGIT.search(content):
         return list(_tokens(content))
     numeral = _LEADING_NUMERAL.match(content)
     head = list(_tokens(numeral[0])) if numeral else []
     words = content[numeral.end() if numeral else 0 :].strip()
     joined = _JOINED.fullmatch(words)
-    tail = [Token("text", joined[1], spaced), Token("text", joined[2], True)] if joined else [Token("text", words, spaced)]
+    tail = (
+        [Token("text", joined[1], spaced), Token("text", joined[2], True)] if joined else [Token("text", words, spaced)]
+    )
     return [*head, *tail]
 
 

@@ -16,7 +16,7 @@ _FRACTIONS = {
     "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
     "⅙": "1/6", "⅚": "5/6", "⅐": "1/7", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8", "⅑": "1/9", "⅒": "1/10",
 }  # fmt: skip
-_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni")  # noqa: RUF001
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni")
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙₓ", "0123456789+-()nx")
 _SYMBOLS = {
     "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "•": r"\cdot ", "÷": r"\div ", "−": "-",
@@ -28,17 +28,17 @@ _SYMBOLS = {
     "⟩": r"\rangle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "′": "'", "’": "'",
     "″": "''", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
     "∀": r"\forall ", "∃": r"\exists ", "∠": r"\angle ", "△": r"\triangle ", "∣": "|", "，": ",", "、": ",",
-    "。": ".", "“": '"', "”": '"', "，": ",", "ℓ": r"\ell ", "∧": r"\land ", "∨": r"\lor ", "→": r"\to ",
-}  # fmt: skip  # noqa: RUF001
+    "。": ".", "“": '"', "”": '"', "ℓ": r"\ell ", "∧": r"\land ", "∨": r"\lor ", "→": r"\to ",
+}  # fmt: skip
 _GREEK = {
     "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "ϵ": "epsilon", "ζ": "zeta", "η": "eta",
     "θ": "theta", "κ": "kappa", "λ": "lambda", "μ": "mu", "ν": "nu", "ξ": "xi", "ρ": "rho", "σ": "sigma",
     "τ": "tau", "φ": "phi", "ϕ": "phi", "χ": "chi", "ψ": "psi", "ω": "omega", "Γ": "Gamma", "Δ": "Delta",
     "Θ": "Theta", "Λ": "Lambda", "Σ": "Sigma", "Φ": "Phi", "Ψ": "Psi", "Ω": "Omega",
-}  # fmt: skip  # noqa: RUF001
+}  # fmt: skip
 _TABLE = {ord(old): new for old, new in _SYMBOLS.items()} | {ord(old): f"\\{new} " for old, new in _GREEK.items()}
 
-_SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ]+")  # noqa: RUF001
+_SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ]+")
 _SUBSCRIPT_RUN = re.compile("[₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙₓ]+")
 _UNICODE_ROOT = re.compile(r"√\s*(\d+(?:\.\d+)?|[A-Za-z])")
 _BROKEN_ESCAPES = {"\x08": r"\b", "\x0c": r"\f", "\x07": r"\a", "\x0b": r"\v"}
@@ -52,7 +52,9 @@ _LAYOUT = re.compile(
     r"|tiny|small|large|Large|LARGE|huge|Huge|underline|centering)(?![A-Za-z])"
 )
 _DOT_DELIMITER = re.compile(r"\\(?:left|right)\s*\.")
-_SPACE = re.compile(r"(?<!\\)\\[,;:>\s~]|~|\\(?:q?quad|enspace|thinspace|hspace\{[^{}]*\}|[hv]?phantom(?:\{[^{}]*\}|\s*-)?)(?![A-Za-z])")
+_SPACE = re.compile(
+    r"(?<!\\)\\[,;:>\s~]|~|\\(?:q?quad|enspace|thinspace|hspace\{[^{}]*\}|[hv]?phantom(?:\{[^{}]*\}|\s*-)?)(?![A-Za-z])"
+)
 _GLUED_QUAD = re.compile(r"\\(q?quad)(?=[A-Za-z])")
 _COLOR = re.compile(r"\\(?:text)?color\s*\{[A-Za-z]+\}")
 _MODULO = re.compile(r"\(\s*(?:\\b?mod|mod|\\(?:text|mathrm)\s*\{\s*mod\s*\})\s*([^()]{1,40})\)")

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from verifiers.math.evaluate import Evaluator, OutsideDomainError, machine
-from verifiers.math.forms import UNIT, Atom, Form, NotAnExpressionError, TooLargeError, UndefinedError, difference, of_tree
+from verifiers.math.forms import (
+    UNIT,
+    Atom,
+    Form,
+    NotAnExpressionError,
+    TooLargeError,
+    UndefinedError,
+    difference,
+    of_tree,
+)
 from verifiers.math.tree import (
     MINUS_ONE,
     Add,
@@ -30,7 +39,6 @@ from verifiers.math.tree import (
     SetOp,
     Sym,
     negative,
-
     walk,
 )
 
@@ -142,9 +150,7 @@ def _of_relation(node: Rel) -> tuple[Interval, ...]:
             raise NotASetError("a chain of other relations than inequalities")
         if _is_variable(middle):
             return _operation("intersection", _half_line(_FLIPPED[node.ops[0]], left), _half_line(node.ops[1], right))
-        return _operation(
-            "intersection", _solved(node.ops[0], left, middle), _solved(node.ops[1], middle, right)
-        )
+        return _operation("intersection", _solved(node.ops[0], left, middle), _solved(node.ops[1], middle, right))
     raise NotASetError("a chain of more than two relations")
 
 
@@ -232,7 +238,11 @@ def merged(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
     """Sorted, without empty intervals, overlapping and touching ones joined; unchanged with symbolic endpoints."""
     if not _numeric(intervals):
         return intervals
-    kept = [i for i in intervals if value(i.low) < value(i.high) or (_same(i.low, i.high) and i.low_closed and i.high_closed)]
+    kept = [
+        i
+        for i in intervals
+        if value(i.low) < value(i.high) or (_same(i.low, i.high) and i.low_closed and i.high_closed)
+    ]
     kept.sort(key=lambda i: (value(i.low), not i.low_closed))
     result: list[Interval] = []
     for interval in kept:
@@ -291,9 +301,7 @@ def _between(left: Interval, right: Interval) -> tuple[Interval, ...]:
     raise NotASetError("an intersection of symbolic intervals")
 
 
-def equal(
-    left: tuple[Interval, ...], right: tuple[Interval, ...], same: Callable[[Node, Node], bool]
-) -> bool:
+def equal(left: tuple[Interval, ...], right: tuple[Interval, ...], same: Callable[[Node, Node], bool]) -> bool:
     """Whether two sets have the same intervals, endpoints compared by `same`."""
     if len(left) != len(right):
         return False
@@ -311,5 +319,3 @@ def equal(
         else:
             return False
     return True
-
-

@@ -13,6 +13,7 @@ from verifiers.math.equality import INTEGER_POINTS, quick, sample, zero_in
 from verifiers.math.evaluate import Evaluator, OutOfRangeError, OutsideDomainError, contains_i, variables
 from verifiers.math.forms import Form, TooLargeError, difference, of_tree
 from verifiers.math.tree import Add, Apply, Const, Mul, Node, Num, Pow, Sym, from_json
+from verifiers.math.words import vocabulary
 
 DIGITS = 60
 """Decimal digits of the evaluation."""
@@ -136,5 +137,9 @@ def _sympy_function(name: str) -> Any:
     }  # fmt: skip
     if name in special:
         return special[name]
-    known = "sin cos tan cot sec csc sinh cosh tanh coth sech csch log factorial binomial floor gcd lcm".split()
-    return getattr(sympy, name) if name in known else sympy.Function(name)
+    return getattr(sympy, name) if name in _SAME_NAME else sympy.Function(name)
+
+
+_SAME_NAME = frozenset(
+    vocabulary("sin cos tan cot sec csc sinh cosh tanh coth sech csch log factorial binomial floor gcd lcm")
+)

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from verifiers.math.words import vocabulary
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -61,8 +63,10 @@ def _table() -> dict[str, tuple[str, Fraction]]:
 _UNITS = _table()
 _ONLY_IN_TEXT = frozenset({"in", "am", "pm", "deg", "ton", "cup", "pt", "day", "ms", "mi", "dm", "nm", "kw", "kj"})
 _COUNTS = frozenset(
-    "unit way degree percent pct percentage dollar cent euro hour minute second week day month year meter mile pound "
-    "feet foot inche inch point apple student people sq square cubic cm km kg mm ft yd lb oz min sec hr mph kph ml mg".split()
+    vocabulary(
+        "unit way degree percent pct percentage dollar cent euro hour minute second week day month year meter mile pound",
+        "feet foot inche inch point apple student people sq square cubic cm km kg mm ft yd lb oz min sec hr mph kph ml mg",
+    )
 )
 _SCALES = {
     "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12,
@@ -88,7 +92,7 @@ def is_bare_unit(word: str) -> bool:
     Single letters never are: `3d` is three times d.
     """
     word = word.lower()
-    return _singular(word) in _COUNTS or word in _COUNTS or len(word) >= 4 and word.isalpha()
+    return _singular(word) in _COUNTS or word in _COUNTS or (len(word) >= 4 and word.isalpha())
 
 
 def scale(words: str) -> tuple[int, str]:

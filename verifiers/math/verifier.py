@@ -84,11 +84,11 @@ class MathVerifier:
             except BadGoldError as error:
                 pairs.append((None, None, str(error)))
         open_pairs = []
-        for reference, candidate in {(r, c) for r, c, _ in pairs if r is not None and c is not None}:
+        for pair in {(r, c) for r, c, _ in pairs if r is not None and c is not None}:
             try:
-                self.decide(reference, candidate, _ask_later)
+                self.decide(*pair, _ask_later)
             except _SecondTierNeededError:
-                open_pairs.append((reference, candidate))
+                open_pairs.append(pair)
         decisions = dict[tuple[str, str], Decision]()
         if open_pairs:
             with ThreadPoolExecutor(shared_pool().size) as threads:
@@ -101,8 +101,8 @@ class MathVerifier:
             elif candidate is None:
                 verdicts.append(Verdict(0.0, None, "no_answer", "no final answer in the completion"))
             else:
-                pair = (reference, candidate)
-                verdicts.append(_verdict(candidate, decisions.get(pair) or self.decide(reference, candidate)))
+                decision = decisions.get((reference, candidate)) or self.decide(reference, candidate)
+                verdicts.append(_verdict(candidate, decision))
         return verdicts
 
     def decide(self, reference: str, candidate: str, oracle: Oracle | None = None) -> Decision:
@@ -142,8 +142,8 @@ class MathVerifier:
             return "right", "spelled the same"
         if (gold.wordy or pred.wordy) and gold.words == pred.words:
             return "right", "the same words"
-        if gold.is_option:
-            letter, _ = read_letter(gold.text)
+        letter, _ = read_letter(gold.text)
+        if gold.is_option and letter is not None:
             chosen, _ = read_letter(pred.text)
             return ("right" if chosen == letter else "wrong"), f"option {chosen} against {letter}"
         gold_tree, pred_tree = self._tree(gold), self._tree(pred)

@@ -1,12 +1,18 @@
-"""Numbers written as English words, up to 999."""
+"""Word lists, and numbers written as English words up to 999."""
 
 from __future__ import annotations
 
-_UNITS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen"
-).split()
-_TENS = dict(zip("twenty thirty forty fifty sixty seventy eighty ninety".split(), range(20, 100, 10), strict=True))
+
+def vocabulary(*lines: str) -> tuple[str, ...]:
+    """The words of some lines of text, in order."""
+    return tuple(" ".join(lines).split())
+
+
+_UNITS = vocabulary(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen",
+    "eighteen nineteen",
+)
+_TENS = dict(zip(vocabulary("twenty thirty forty fifty sixty seventy eighty ninety"), range(20, 100, 10), strict=True))
 _VALUES = {word: value for value, word in enumerate(_UNITS)} | _TENS
 
 
