@@ -110,6 +110,27 @@ def resolve_checkpoint(output_dir: Path, resume_from_checkpoint: str | None) -> 
     return Path(resume_from_checkpoint)
 
 
+def claim_folder(output_dir: Path, *, resuming: bool, overwrite: bool) -> None:
+    """Make a run's folder, and refuse one that already holds a run.
+
+    Raises:
+        ValueError: if it does, and the run is neither resumed nor to be overwritten.
+    """
+    occupied = (output_dir / "metrics.jsonl").exists() or bool(list_checkpoints(output_dir))
+    if occupied and not resuming and not overwrite:
+        raise ValueError(
+            f"output_dir={str(output_dir)!r} already holds a run; choose another, go on with --resume_from_checkpoint auto, "
+            "or begin anew with --overwrite_output_dir"
+        )
+    output_dir.mkdir(parents=True, exist_ok=True)
+
+
+def clear_run(output_dir: Path) -> None:
+    """Remove the checkpoints and event files of an earlier run, and nothing else."""
+    for path in (*list_checkpoints(output_dir), output_dir / "tensorboard"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def _read_state(folder: Path) -> dict[str, Any]:
     path = folder / "trainer_state.json"
     if not path.is_file():

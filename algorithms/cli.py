@@ -31,7 +31,8 @@ from algorithms.config import (
 from algorithms.devices import make_plan
 from algorithms.learner import NonFiniteError
 from algorithms.policy import load_renderer, load_tokenizer
-from algorithms.trainer import Trainer, make_env, planned_steps
+from algorithms.setup import make_env, planned_steps
+from algorithms.trainer import Trainer
 from mrl_env.exchange import MemoryExchange
 
 S = TypeVar("S")

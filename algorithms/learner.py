@@ -159,11 +159,11 @@ class Learner:
         old = {id(row): np.zeros_like(row.advantages) if row.old_logprobs is None else row.old_logprobs for row in rows}
         if not snapshot:
             return old
-        missing = [row for row in rows if row.old_logprobs is None and row.loss_mask.any()]
+        missing = [row for row in rows if row.old_logprobs is None and row.loss_mask.any() and self._moves(row)]
         starts = [int(row.loss_mask.argmax()) for row in missing]
-        snapshots = self.logprobs([(row.token_ids, start) for row, start in zip(missing, starts, strict=True)])
-        for row, start, snapshot in zip(missing, starts, snapshots, strict=True):
-            old[id(row)][start:] = snapshot
+        present = self.logprobs([(row.token_ids, start) for row, start in zip(missing, starts, strict=True)])
+        for row, start, logprobs in zip(missing, starts, present, strict=True):
+            old[id(row)][start:] = logprobs
         return old
 
     def _optimize(

@@ -83,7 +83,7 @@ def completion_metrics(groups: Sequence[Group]) -> dict[str, float]:
     verdicts = Counter(verdict.reason for group in groups for verdict in group.verdicts)
     lengths = [len(completion.token_ids) for completion in completions]
     ended = [len(c.token_ids) for c in completions if c.finish_reason != "length"]
-    entropies = [c.entropy * len(c.token_ids) for c in completions if c.entropy is not None]
+    entropies = [(c.entropy, len(c.token_ids)) for c in completions if c.entropy is not None]
     spreads = [pool_statistics(group.rewards)[1] for group in groups]
     every = np.concatenate([group.rewards[~np.isnan(group.rewards)] for group in groups])
     metrics = {
@@ -98,7 +98,7 @@ def completion_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "completions/mean_terminated_length": float(np.mean(ended)) if ended else 0.0,
     }
     if entropies:
-        metrics["entropy"] = sum(entropies) / max(1, sum(lengths))
+        metrics["entropy"] = sum(e * n for e, n in entropies) / max(1, sum(n for _, n in entropies))
     for reason in REASONS:
         if verdicts[reason]:
             metrics[f"verdicts/{reason}"] = verdicts[reason] / len(completions)

@@ -90,6 +90,23 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file]
 
 
+def evaluations(run: Path) -> dict[str, list[dict[str, float]]]:
+    """For each policy, and the pool, its evaluations from first to last, keys without the prefix `eval/`.
+
+    Raises:
+        ValueError: if the folder holds no run.
+    """
+    path = run / "metrics.jsonl"
+    if not path.is_file():
+        raise ValueError(f"{run} has no metrics.jsonl; give the output_dir of a run")
+    found: dict[str, list[dict[str, float]]] = {}
+    for line in read_jsonl(path):
+        values = {key.removeprefix("eval/"): value for key, value in line.items() if key.startswith("eval/")}
+        if values:
+            found.setdefault(line["policy"], []).append(values)
+    return found
+
+
 def truncate(path: Path, size: int) -> None:
     """Cut a file to what it was at a checkpoint: the steps behind it are done again, their lines must not stand twice.
 
@@ -109,7 +126,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     lines = [
         "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         for row in (header, *rows)
     ]

@@ -10,28 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from algorithms.tracking import POOL, read_jsonl, table
-
-Line = dict[str, float]
-
-
-def evaluations(run: Path) -> dict[str, list[Line]]:
-    """For each policy, and the pool, its evaluations from first to last, keys without the prefix `eval/`.
-
-    Raises:
-        ValueError: if the folder holds no evaluated run.
-    """
-    path = run / "metrics.jsonl"
-    if not path.is_file():
-        raise ValueError(f"{run} has no metrics.jsonl; give the output_dir of a run")
-    found: dict[str, list[Line]] = {}
-    for line in read_jsonl(path):
-        values = {key.removeprefix("eval/"): value for key, value in line.items() if key.startswith("eval/")}
-        if values:
-            found.setdefault(line["policy"], []).append(values)
-    if not found:
-        raise ValueError(f"{run} was never evaluated; set eval_steps")
-    return found
+from algorithms.tracking import POOL, evaluations, read_jsonl, table
 
 
 def rescue_rates(run: Path) -> dict[str, float]:
@@ -52,6 +31,9 @@ def report(runs: Sequence[Path]) -> str:
     if not runs:
         raise ValueError("no runs given; usage: python -m benchmarks.report RUN [RUN ...]")
     evaluated = {run.name: evaluations(run) for run in runs}
+    for name, found in evaluated.items():
+        if not found:
+            raise ValueError(f"{name} was never evaluated; set eval_steps")
     rescued = {run.name: rescue_rates(run) for run in runs}
     tables = []
     for policy in next(iter(evaluated.values())):

@@ -41,7 +41,8 @@ class TextTokenizer:
     """A fast Hugging Face tokenizer seen as a map between token ids and bytes, for text in the middle of a sequence.
 
     A completion continues a prompt, so no dummy space is put before it, no beginning-of-sequence token is added, and
-    text that spells a special token is encoded as the plain characters it is.
+    text that spells a special token is encoded as the plain characters it is (a Unigram model, and an end of sequence
+    that is an ordinary token, know no other spelling: such text does not survive the round trip).
 
     Args:
         tokenizer: a fast tokenizer of Transformers: byte-level BPE, or SentencePiece with byte fallback.

@@ -85,6 +85,7 @@ _COPULA = re.compile(r"\b(?:is|are|equals|was|be)\b:?\s+|:\s+")
 _NUMBER = re.compile(
     r"(?<![A-Za-z0-9_.,\\])[-+−]?\s?[$€£¥]?\s?"
     r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?: \d{3})+(?!\d)|\d+(?:[.,]\d+)?|\.\d+)(?:\s?/\s?\d+)?(?:\s?\\?%)?"
+    r"(?!\d|[.,]\d|\s*[\^*×·]|\\[a-z])"  # not the start of a longer expression
 )
 _FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<!\\)\$((?:\\.|[^$\\])+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _LEADING_LETTER = re.compile(r"\(?([A-J])(?:[.):]|(?![\sA-Za-z0-9'.,:)]))")
@@ -236,22 +237,27 @@ def _opened(text: str) -> str:
 def extract_reference(answer: str) -> str:
     r"""The answer within a reference: itself, or the answer of a worked solution.
 
-    Adjacent last boxes with no more than a few words between them are one answer in parts and are joined by commas
-    (`\boxed{1} papers and \boxed{2} bins`); a repeated box counts once.
+    Adjacent last boxes with no more than a few words between them are one answer in parts, joined as they were: by a comma
+    (`\boxed{1} papers and \boxed{2} bins`) or by "or" (`\boxed{x+2} or \boxed{2+x}`). A box that is repeated, or restated
+    behind "=", counts once.
     """
-    found = boxes(answer[-WINDOW:])
-    if found:
-        parts = [found[-1][2]]
-        for (_, end, content), (start, _, _) in zip(found[-2::-1], found[:0:-1], strict=False):
-            between = answer[-WINDOW:][end:start]
-            if len(between) > 40 or _SENTENCE_END.search(between.replace("\n", " ")):
-                break
-            if content not in parts:
-                parts.insert(0, content)
-        return ", ".join(parts)
-    formatted = _by_format(answer[-WINDOW:], fallback=False)
-    text = answer if formatted is None else formatted.text
-    return text.rstrip().removesuffix("^")  # a degree sign lost on the way
+    text = answer[-WINDOW:]
+    found = boxes(text)
+    if not found:
+        formatted = _by_format(text, fallback=False)
+        # a caret at the end is a degree sign lost on the way
+        return (answer if formatted is None else formatted.text).rstrip().removesuffix("^")
+    reference = found[-1][2]
+    parts = {reference}
+    for (_, end, content), (start, _, _) in zip(found[-2::-1], found[:0:-1], strict=False):
+        between = " ".join(text[end:start].replace("$", " ").split()).strip(" \\()[]")
+        if len(between) > 40 or between == "=" or _SENTENCE_END.search(between):
+            break
+        if content not in parts:
+            joined_by_or = re.search(r"\bor\b", between) is not None
+            reference = content + (r" \text{ or } " if joined_by_or else ", ") + reference
+            parts.add(content)
+    return reference
 
 
 def _by_format(text: str, fallback: bool) -> Extracted | None:
@@ -281,7 +287,7 @@ def _by_format(text: str, fallback: bool) -> Extracted | None:
 
 def unquote(text: str) -> str:
     """Text without Markdown emphasis, quotes, blanks and full stops around it."""
-    text = text.strip().strip("*`\"'“”‘’ \t\n").rstrip("。. ").strip("*`\"'“”‘’ ")
+    text = text.strip().strip("*`\"'“”‘’ \t\n").rstrip("。.,;: ").strip("*`\"'“”‘’ ")
     return text.removesuffix("\\]").removeprefix("\\[").strip() if text.count("\\[") <= 1 else text
 
 
@@ -326,7 +332,7 @@ def _is_prose(text: str) -> bool:
 
 
 def _fallback(text: str) -> Extracted | None:
-    text = text[-TAIL:]
+    text = _BOLD.sub(r"\1", text[-TAIL:])
     leading = _LEADING_LETTER.match(text.strip())
     if leading:
         return Extracted(leading[1], "fallback")

@@ -8,7 +8,7 @@ from typing import Any
 
 from verifiers.extraction import extract, extract_reference
 from verifiers.math import sets, units
-from verifiers.math.compare import answer_value
+from verifiers.math.answers import answer_value
 from verifiers.math.reading import read
 from verifiers.math.tree import Const, Mul, Node, Num, Quantity, walk
 from verifiers.verdict import BadGoldError, Verdict

@@ -296,6 +296,8 @@ def test_prp_drops_peer_rows_of_constant_groups_if_asked(
     assert same(drop.rows(group, peers, retokenize), GRPO().rows(group, (), retokenize))
     mixed = [*peers, make_record("b4", 0.5, index=4)]
     assert len(drop.rows(group, mixed, retokenize)) == 3 + 5
+    # Without a judgement of one's own the peers may still differ.
+    assert len(drop.rows(make_group([None, None]), mixed, retokenize)) == 2 + 5
 
 
 # SGT

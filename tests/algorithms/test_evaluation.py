@@ -121,9 +121,10 @@ def scripted(texts: dict[str, list[str]]) -> Policy:
 
 
 def test_evaluation_judges_greedy_and_samples_apart() -> None:
-    policy = scripted({"a": ["2", "3", "2", "2"], "b": ["?", "?", "3", "?"]})
+    # With the vote of the greedy 3, it would be a tie that 3 wins.
+    policy = scripted({"a": ["3", "3", "2", "2"], "b": ["2", "?", "3", "?"]})
     results = evaluate(policy, [problem("a"), problem("b")], SamplingConfig(), 3, seed=0, verifier=Equals())
-    assert [(r.greedy, r.samples, r.majority) for r in results] == [(1.0, (0.0, 1.0, 1.0), 1.0), (0.0, (0.0,) * 3, 0.0)]
+    assert [(r.greedy, r.samples, r.majority) for r in results] == [(0.0, (0.0, 1.0, 1.0), 1.0), (1.0, (0.0,) * 3, 0.0)]
     assert [r.problem.id for r in results] == ["a", "b"]
 
 

@@ -330,6 +330,15 @@ def test_zero_weights_are_never_drawn_at_either_end() -> None:
             assert draw(weights, uniforms).tolist() == [only] * 3
 
 
+def test_rounding_never_leads_behind_the_last_weight() -> None:
+    """Two ways to sum a block differ in their last bits; at the largest number below 1 that must not show."""
+    rng = np.random.default_rng(0)
+    weights = torch.from_numpy(rng.random((500, 2000)).astype(np.float32) ** 4)
+    weights[:, 1700:] = 0
+    uniforms = torch.full((500,), math.nextafter(1.0, 0.0), dtype=torch.float64)
+    assert draw(weights, uniforms).tolist() == [1699] * 500
+
+
 def test_the_tail_of_a_large_vocabulary_can_be_reached() -> None:
     """262,144 tokens, one of which has almost all of the mass: sums in float32 would never reach those behind it."""
     size = 262_144

@@ -291,7 +291,7 @@ class TestFaults:
     def test_a_gate_that_never_opens_is_reported_once(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("algorithms.trainer.GATE_PATIENCE", 2)
+        monkeypatch.setattr("algorithms.alarms.GATE_PATIENCE", 2)
         trainer = Trainer(config(tmp_path / "run", verifier=f"{__name__}:Never", eval_steps=0))
         with caplog.at_level(logging.WARNING):
             for _ in range(4):

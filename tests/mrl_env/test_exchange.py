@@ -355,7 +355,7 @@ class TestReplay:
             begun, infos = env.reset()
             ended, *_ = env.step({"pupil": [["?", "?"]] * 2})
             for observations in (begun, ended):
-                assert observations["pupil"] in env.observation_space("pupil")
+                assert env.observation_space("pupil").contains(observations["pupil"])
                 for problem, peers in zip(
                     infos["pupil"]["problems"], peer_experiences(observations["pupil"]), strict=True
                 ):
@@ -407,7 +407,7 @@ class TestAdvantages:
         assert pool_statistics(np.array([])) == (0.0, 0.0)
         assert pool_statistics(np.array([np.nan])) == (0.0, 0.0)
         assert pool_statistics(np.array([0.3, np.nan])) == (0.3, 0.0)
-        assert pool_statistics(np.array([2.0, np.nan, 4.0])) == (3.0, pytest.approx(math.sqrt(2)))
+        assert pool_statistics(np.array([2.0, np.nan, 4.0])) == pytest.approx((3.0, math.sqrt(2)))
 
     def test_standardise(self) -> None:
         assert standardise(np.array([1.0, np.nan]), 0.5, None).tolist() == [0.5, 0.0]

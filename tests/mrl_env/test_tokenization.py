@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, trainers
 from tokenizers import models as tokenizer_models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -522,6 +522,7 @@ class TestUnsuitable:
             (decoders.WordPiece(), "WordPiece"),
             (decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)]), "Fuse"),
             (decoders.Sequence([decoders.ByteFallback(), decoders.CTC()]), "CTC"),
+            (decoders.Sequence([decoders.Replace(Regex("▁+"), " "), decoders.ByteFallback()]), "Replace"),
         ],
     )
     def test_decoders_without_exact_bytes(self, decoder: Any, named: str) -> None:
@@ -543,6 +544,21 @@ class TestTrace:
         tokenizer = texts_of["tiny qwen3"]
         assert tokenizer.trace([tokenizer.eos_token_id], [-4.0], stopped=True) == Trace((), (), -4.0)
         assert tokenizer.trace([], [], stopped=False) == Trace((), (), None)
+
+    def test_another_end_of_sequence(self, texts_of: dict[str, TextTokenizer]) -> None:
+        """A model may stop at a token that its tokenizer takes for text: it ends the completion and is no part of it."""
+        tokenizer = texts_of["tiny qwen3"]
+        ids = tokenizer.encode("12.")
+        assert tokenizer.trace(ids, [-1.0, -2.0, -4.0], stopped=True) == Trace(((0, 1), (1, 2)), (-1.0, -2.0), -4.0)
+
+    def test_an_end_of_sequence_chosen_by_the_user(self) -> None:
+        tokenizer = byte_level(add_prefix_space=False, use_regex=True)
+        tokenizer.eos_token = "<think>"
+        wrapper = TextTokenizer(tokenizer)
+        assert wrapper.token_bytes(wrapper.eos_token_id) == b""
+        assert wrapper.eos_token_id == tokenizer.convert_tokens_to_ids("<think>")
+        # Text that spells it cannot cross: it would end the completion.
+        assert retokenize(wrapper, Experience("p", "peer", 0, "boxed", 0, text="<think> 12"), 100) == "round_trip"
 
     def test_special_tokens_in_the_middle_stand_outside(
         self, local: dict[str, Any], texts_of: dict[str, TextTokenizer]

@@ -7,11 +7,27 @@ tier is asked for the rest. Nothing here evaluates or simplifies by itself.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
 from verifiers.math import sets, units
+from verifiers.math.answers import (
+    DEGREE,
+    answer_value,
+    are_alternatives,
+    ascending,
+    is_closed,
+    is_collection,
+    is_name,
+    members,
+    name_of,
+    names_and_values,
+    renamed_argument,
+    renamed_parameter,
+    same_brackets,
+    without_approximation,
+    without_conditions,
+)
 from verifiers.math.equality import quick
 from verifiers.math.forms import (
     Atom,
@@ -25,9 +41,10 @@ from verifiers.math.forms import (
     of_tree,
     poly_multiply,
 )
+from verifiers.math.matrices import rows_of
 from verifiers.math.policy import Policy
+from verifiers.math.signs import has_signs, spread
 from verifiers.math.tree import (
-    Add,
     Apply,
     Based,
     Builder,
@@ -41,23 +58,18 @@ from verifiers.math.tree import (
     Named,
     Node,
     Num,
-    PlusMinus,
     Pow,
     Quantity,
     Ratio,
     Rel,
     SetOp,
-    Sym,
     Text,
-    negative,
-    walk,
+    mentions,
+    without,
 )
 
 Oracle = Callable[[Node, Node], bool]
 """Decides the equality of two expressions that exact forms could neither prove nor refute."""
-
-MOST_SIGNS = 4
-"""Signs ± in one answer; each doubles the answers that it stands for."""
 
 LONGEST_LIST = 100
 """Lists longer than this are compared only if they are spelled the same."""
@@ -66,7 +78,6 @@ MOST_COMPARISONS = 3000
 """Pairs of values that one case may compare."""
 
 PERCENT = Const("percent")
-DEGREE = Const("degree")
 
 
 class Judge:
@@ -83,18 +94,18 @@ class Judge:
         self.comparisons += 1
         if self.comparisons > MOST_COMPARISONS:
             raise TooLargeError(f"more than {MOST_COMPARISONS} comparisons")
-        gold, pred = _bare(gold), _bare(pred)
+        gold, pred = without_conditions(gold), without_conditions(pred)
         if gold == pred:
             return True
-        renamed = _renamed_parameter(gold, pred)
+        renamed = renamed_parameter(gold, pred)
         if renamed is not None and self.same(gold, renamed):
             return True
-        if _has_signs(gold) or _has_signs(pred):
-            return self.same(_spread(gold), _spread(pred))
+        if has_signs(gold) or has_signs(pred):
+            return self.same(spread(gold), spread(pred))
         if isinstance(gold, Rel) and isinstance(pred, Rel):
             if self.relations(gold, pred):
                 return True
-            if not self.policy.any_variable and _name_of(gold) != _name_of(pred):
+            if not self.policy.any_variable and name_of(gold) != name_of(pred):
                 return False
         if sets.looks_like_set(gold) or sets.looks_like_set(pred):
             decided = self.as_sets(gold, pred)
@@ -108,7 +119,7 @@ class Judge:
             return True
         if isinstance(gold, Quantity) or isinstance(pred, Quantity):
             return self.quantities(gold, pred)
-        if _is_collection(gold) or _is_collection(pred):
+        if is_collection(gold) or is_collection(pred):
             return self.collections(gold, pred)
         if isinstance(gold, Rel) or isinstance(pred, Rel):
             return False
@@ -124,7 +135,7 @@ class Judge:
 
     def relations(self, gold: Rel, pred: Rel) -> bool:
         """Equations up to a factor, inequalities up to a positive one; definitions up to the name of the argument."""
-        gold, pred = _ascending(_without_approximation(gold)), _ascending(_without_approximation(pred))
+        gold, pred = ascending(without_approximation(gold)), ascending(without_approximation(pred))
         if gold.ops == pred.ops and all(map(self.expressions_safely, gold.parts, pred.parts)):
             return True
         if len(gold.ops) != 1 or len(pred.ops) != 1:
@@ -135,9 +146,9 @@ class Judge:
 
     def equations(self, gold: Rel, pred: Rel) -> bool:
         """Whether left - right of one is a constant times left - right of the other."""
-        if _is_name(gold.parts[0]) and _is_closed(gold.parts[1]):
+        if is_name(gold.parts[0]) and is_closed(gold.parts[1]):
             return False  # x = 5 must be solved for, as values are compared
-        renamed = _rename_argument(pred, gold)
+        renamed = renamed_argument(pred, gold)
         if renamed is not None and self.same(gold.parts[1], renamed):
             return True
         try:
@@ -190,12 +201,12 @@ class Judge:
             return self.matrices(gold, pred)
         if isinstance(gold, (Text, Named)) or isinstance(pred, (Text, Named)):
             return False
-        gold_items, pred_items = _members(gold), _members(pred)
+        gold_items, pred_items = members(gold), members(pred)
         if gold_items is None or pred_items is None or max(len(gold_items), len(pred_items)) > LONGEST_LIST:
             return False
-        if _are_alternatives(gold) or _are_alternatives(pred):
+        if are_alternatives(gold) or are_alternatives(pred):
             gold_items, pred_items = self.distinct(gold_items), self.distinct(pred_items)
-        gold_names, pred_names = _names(gold_items), _names(pred_items)
+        gold_names, pred_names = names_and_values(gold_items), names_and_values(pred_items)
         if gold_names is not None and pred_names is not None and gold_names.keys() == pred_names.keys():
             return all(self.same(value, pred_names[name]) for name, value in gold_names.items())
         named = (gold_names is None) != (pred_names is None)
@@ -205,7 +216,7 @@ class Judge:
             if isinstance(gold, Group) or isinstance(pred, Group):
                 return False
             return self.unordered(self.distinct(gold_items), self.distinct(pred_items))
-        if isinstance(gold, Group) and isinstance(pred, Group) and not _same_brackets(gold, pred):
+        if isinstance(gold, Group) and isinstance(pred, Group) and not same_brackets(gold, pred):
             return False
         if isinstance(gold, Group) or isinstance(pred, Group) or named or self.policy.ordered_lists:
             return len(gold_items) == len(pred_items) and all(map(self.same, gold_items, pred_items))
@@ -237,7 +248,7 @@ class Judge:
     def matrices(self, gold: Node, pred: Node) -> bool:
         """Matrices entry by entry; a row or column is also a vector; products and sums are carried out."""
         try:
-            gold_rows, pred_rows = _rows(gold), _rows(pred)
+            gold_rows, pred_rows = rows_of(gold), rows_of(pred)
         except (NotAnExpressionError, TooLargeError, UndefinedError):
             return False
         if [len(row) for row in gold_rows] != [len(row) for row in pred_rows]:
@@ -299,8 +310,8 @@ class Judge:
         """The pairs to compare: as written, and with a percent or degree sign left off where only one side has it."""
         yield gold, pred
         for mark, optional in ((PERCENT, self.policy.percent_optional), (DEGREE, self.policy.degrees_optional)):
-            if optional and _mentions(gold, mark) != _mentions(pred, mark):
-                yield _without(gold, mark), _without(pred, mark)
+            if optional and mentions(gold, mark) != mentions(pred, mark):
+                yield without(gold, mark), without(pred, mark)
 
     def based(self, gold: Node, pred: Node) -> bool:
         """Same digits in the same base; without a base, the same digits (by policy)."""
@@ -377,254 +388,6 @@ class Judge:
         return False
 
 
-# --- reading trees ---
-
-
-def _bare(node: Node) -> Node:
-    """An answer without what does not change it: one-cell matrices, systems as lists, conditions beside values."""
-    if isinstance(node, Matrix) and len(node.rows) == len(node.rows[0]) == 1:
-        return node.rows[0][0]
-    if isinstance(node, Cases) and all(len(row) == 1 for row in node.rows):
-        items = [item for (cell,) in node.rows for item in (cell.items if isinstance(cell, Items) else (cell,))]
-        return _bare(Items(tuple(items)))
-    if isinstance(node, Items):
-        values = [item for item in node.items if not _is_condition(item)]
-        only_values = not any(isinstance(item, Rel) and item.ops != ("=",) for item in values)
-        if values and len(values) < len(node.items) and only_values:
-            return values[0] if len(values) == 1 else Items(tuple(values), node.alternatives)
-    return node
-
-
-def _is_condition(node: Node) -> bool:
-    r"""`k \in Z`, `x \ne 1`: what a variable may be, not what the answer is."""
-    match node:
-        case Rel(("in",), (_, Named())) | Rel(("!=",), (Sym(), _)):
-            return True
-    return False
-
-
-def _are_alternatives(node: Node) -> bool:
-    return isinstance(node, Items) and node.alternatives
-
-
-def answer_value(node: Node) -> Node:
-    """The value of an answer that carries a name (`x = 5`, `f(x) = 2x`, `5 = x`, `1/2 + 1/2 = 1`, `x ≈ 5`); else the node."""
-    if isinstance(node, Quantity):
-        inner = answer_value(node.value)
-        return node if inner is node.value else Quantity(inner, node.words)
-    if isinstance(node, Rel) and node.ops in (("in",), ("equiv",)) and _is_name(node.parts[0]):
-        return node.parts[1]
-    if not isinstance(node, Rel) or not set(node.ops) <= {"=", "approx"}:
-        return node
-    node = _without_approximation(node)
-    first, last = node.parts[0], node.parts[-1]
-    if _is_name(first):
-        return last
-    if _is_name(last) and len(node.parts) == 2:
-        return first
-    if _is_closed(first) and all(map(_is_closed, node.parts)):
-        return last
-    return node
-
-
-def _ascending(node: Rel) -> Rel:
-    """A chain of > and >= as one of < and <=."""
-    if not set(node.ops) <= {">", ">="}:
-        return node
-    return Rel(tuple({">": "<", ">=": "<="}[op] for op in reversed(node.ops)), node.parts[::-1])
-
-
-def _name_of(node: Rel) -> Node | None:
-    """The name that an assignment gives a value to."""
-    return node.parts[0] if _is_name(node.parts[0]) else None
-
-
-def _without_approximation(node: Rel) -> Rel:
-    """The chain up to its first ≈, unless only a name stands before it (`x ≈ 5`)."""
-    if "approx" not in node.ops:
-        return node
-    cut = node.ops.index("approx")
-    if cut == 0 and _is_name(node.parts[0]):
-        return Rel(("=",), node.parts[:2])
-    if cut == 0:
-        return Rel(("=",), (node.parts[0], node.parts[0]))
-    return Rel(node.ops[:cut], node.parts[: cut + 1])
-
-
-def _is_name(node: Node) -> bool:
-    """Whether a tree names an unknown: x, a_n, f(x), AB, (x, y), AB/CD, AB:CD, |AB|."""
-    match node:
-        case Sym():
-            return True
-        case Apply(name, arguments):
-            return len(re.split(r"['_^]", name)[0]) == 1 or (name == "abs" and all(map(_is_name, arguments)))
-        case Group(_, _, items) | Ratio(items):
-            return all(map(_is_name, items))
-        case Mul(factors) if any(isinstance(factor, Sym) and factor.name.startswith("angle") for factor in factors):
-            return all(isinstance(factor, Sym) for factor in factors)
-        case Mul(factors):
-            return all(
-                (isinstance(factor, Sym) and factor.name[:1].isupper())
-                or (isinstance(factor, Mul) and _is_name(factor))
-                or (isinstance(factor, Pow) and factor.exponent == Num(Fraction(-1)) and _is_name(factor.base))
-                for factor in factors
-            )
-    return False
-
-
-def _is_closed(node: Node) -> bool:
-    return not any(isinstance(part, (Sym, Rel, Text)) for part in walk(node))
-
-
-def _has_signs(node: Node) -> bool:
-    return any(isinstance(part, PlusMinus) for part in walk(node))
-
-
-def _spread(node: Node) -> Node:
-    """An answer with ± as the list of answers that it stands for; a ∓ goes against the ± before it."""
-    if isinstance(node, (Items, Finite)):
-        spread = [_spread(item) for item in node.items]
-        flat = [part for item in spread for part in (item.items if isinstance(item, Items) else (item,))]
-        return Finite(tuple(flat)) if isinstance(node, Finite) else Items(tuple(flat))
-    if isinstance(node, Rel) and not _is_closed(node) and _is_name(node.parts[0]) and set(node.ops) <= {"=", "approx"}:
-        return _spread(answer_value(node))
-    if not _has_signs(node):
-        return node
-    count = sum(isinstance(part, PlusMinus) and not part.flipped for part in walk(node))
-    if not count:
-        return _spread(_mapped_signs(node))
-    if count > MOST_SIGNS:
-        raise TooLargeError(f"more than {MOST_SIGNS} signs ±")
-    found: list[Node] = []
-    for signs in itertools.product((True, False), repeat=count):
-        found.append(_signed(node, list(signs), [True]))
-    return Items(tuple(found))
-
-
-def _mapped_signs(node: Node) -> Node:
-    """∓ alone means the same as ±."""
-    if isinstance(node, PlusMinus):
-        return PlusMinus(_mapped_signs(node.value))
-    return _mapped(node, _mapped_signs)
-
-
-def _signed(node: Node, signs: list[bool], last: list[bool]) -> Node:
-    if isinstance(node, PlusMinus):
-        inner = _signed(node.value, signs, last)
-        if node.flipped:
-            positive = not last[0]
-        else:
-            positive = signs.pop(0)
-            last[0] = positive
-        return inner if positive else negative(inner)
-    return _mapped(node, lambda child: _signed(child, signs, last))
-
-
-def _mapped(node: Node, change: Callable[[Node], Node]) -> Node:
-    """The node with every child replaced, in order."""
-
-    def apply(value: object) -> object:
-        if isinstance(value, Node):
-            return change(value)
-        return tuple(apply(item) for item in value) if isinstance(value, tuple) else value
-
-    names = type(node).__dataclass_fields__
-    return type(node)(**{name: apply(getattr(node, name)) for name in names})
-
-
-def _mentions(node: Node, part: Node) -> bool:
-    return any(found == part for found in walk(node))
-
-
-def _without(node: Node, mark: Const) -> Node:
-    """The tree with a factor such as % or ° taken as 1."""
-    return _mapped(node, lambda child: Num(Fraction(1)) if child == mark else _without(child, mark))
-
-
-def _is_collection(node: Node) -> bool:
-    return isinstance(node, (Items, Finite, Group, Matrix)) or (
-        isinstance(node, (Add, Mul)) and any(isinstance(part, Matrix) for part in walk(node))
-    )
-
-
-def _members(node: Node) -> list[Node] | None:
-    if isinstance(node, (Items, Finite, Group)):
-        return list(node.items)
-    if isinstance(node, (Add, Mul, Rel)):
-        return None
-    return [node]
-
-
-def _same_brackets(left: Group, right: Group) -> bool:
-    return len(left.items) != 2 or (left.opening, left.closing) == (right.opening, right.closing)
-
-
-def _names(items: Sequence[Node]) -> dict[Node, Node] | None:
-    """The values of a list of assignments by their names; None if it is not one, or names repeat or number one unknown."""
-    found: dict[Node, Node] = {}
-    for item in items:
-        if not isinstance(item, Rel) or not set(item.ops) <= {"=", "approx"} or not _is_name(item.parts[0]):
-            return None
-        name = item.parts[0]
-        if isinstance(name, Group) and isinstance(value := answer_value(item), Group) and len(items) == 1:
-            return dict(zip(name.items, value.items, strict=False))
-        if name in found:
-            return None
-        found[name] = answer_value(item)
-    stems = {name.name.partition("_")[0] if isinstance(name, Sym) else name for name in found}
-    return found if len(stems) == len(found) or len(found) == 1 else found if len(stems) > 1 else None
-
-
-def _rename_argument(pred: Rel, gold: Rel) -> Node | None:
-    """The right side of `f(t) = …` in the variable of `f(x) = …`; also of `y = …` where the other names a function."""
-    gold_name, pred_name = gold.parts[0], pred.parts[0]
-    if isinstance(gold_name, Apply) and isinstance(pred_name, Apply) and gold_name.name == pred_name.name:
-        if len(gold_name.arguments) == len(pred_name.arguments) == 1:
-            old, new = pred_name.arguments[0], gold_name.arguments[0]
-            if isinstance(old, Sym) and isinstance(new, Sym):
-                return _replaced(pred.parts[1], old, new)
-        return None
-    if isinstance(gold_name, Apply) != isinstance(pred_name, Apply) and _is_name(gold_name) and _is_name(pred_name):
-        return pred.parts[1]
-    return None
-
-
-def _renamed_parameter(gold: Node, pred: Node) -> Node | None:
-    r"""`pred` in the names of `gold`, if each has one variable more that can only be an arbitrary constant.
-
-    That is the constant of integration, C or c, and the integer of a periodic family (`\pi/6 + n\pi`).
-    """
-    gold_names, pred_names = (_variables(node) for node in (gold, pred))
-    if len(pred_names - gold_names) != 1:
-        return None
-    (old,) = pred_names - gold_names
-    for new in gold_names - pred_names:
-        both = {old.name, new.name}
-        if both == {"C", "c"} or (both <= _INTEGER_NAMES and _is_periodic(gold) and _is_periodic(pred)):
-            return _replaced(pred, old, new)
-    return None
-
-
-_INTEGER_NAMES = {"k", "n", "m", "l", "ell"}
-
-
-def _variables(node: Node) -> set[Sym]:
-    return {part for part in walk(node) if isinstance(part, Sym)}
-
-
-def _is_periodic(node: Node) -> bool:
-    return any(
-        isinstance(part, Mul)
-        and any(isinstance(factor, Sym) and factor.name in _INTEGER_NAMES for factor in part.factors)
-        and any(factor in (Const("pi"), DEGREE) for factor in part.factors)
-        for part in walk(node)
-    )
-
-
-def _replaced(node: Node, old: Node, new: Node) -> Node:
-    return new if node == old else _mapped(node, lambda child: _replaced(child, old, new))
-
-
 def _side_difference(rel: Rel) -> Form:
     return add(of_tree(rel.parts[0]), negate(of_tree(rel.parts[1])))
 
@@ -654,7 +417,7 @@ def _unit(value: Node, words: str) -> units.Unit | None:
 
 
 def _number_part(value: Node) -> Node:
-    return _without(value, DEGREE) if isinstance(value, Mul) and DEGREE in value.factors else value
+    return without(value, DEGREE) if isinstance(value, Mul) and DEGREE in value.factors else value
 
 
 def _decimal_digits(node: Node) -> int:
@@ -665,45 +428,3 @@ def _decimal_digits(node: Node) -> int:
 
 def _is_zero(node: Node) -> bool:
     return isinstance(node, Num) and node.value == 0
-
-
-# --- matrices ---
-
-
-def _rows(node: Node) -> list[list[Node]]:
-    """The entries of a matrix expression.
-
-    Raises:
-        NotAnExpressionError: if it is none.
-    """
-    match node:
-        case Matrix(rows):
-            return [list(row) for row in rows]
-        case Group(_, _, items) | Items(items):
-            if all(isinstance(item, Group) for item in items) and len({len(_members(i) or ()) for i in items}) == 1:
-                return [list(_members(item) or ()) for item in items]
-            return [list(items)]
-        case Add(terms):
-            tables = [_rows(term) for term in terms]
-            if len({(len(table), len(table[0])) for table in tables}) != 1:
-                raise NotAnExpressionError("a sum of matrices of different shapes")
-            return [[Add(cells) for cells in zip(*rows, strict=True)] for rows in zip(*tables, strict=True)]
-        case Mul(factors):
-            scalars = tuple(factor for factor in factors if not _is_collection(factor))
-            tables = [_rows(factor) for factor in factors if _is_collection(factor)]
-            if not tables:
-                raise NotAnExpressionError("a matrix inside an expression")
-            result = tables[0]
-            for table in tables[1:]:
-                result = _matrix_product(result, table)
-            return [[Mul((*scalars, cell)) for cell in row] for row in result] if scalars else result
-    raise NotAnExpressionError("no matrix")
-
-
-def _matrix_product(left: list[list[Node]], right: list[list[Node]]) -> list[list[Node]]:
-    if len(left[0]) != len(right) or len(left) * len(right) * len(right[0]) > 1000:
-        raise NotAnExpressionError("a product of matrices that do not fit")
-    return [
-        [Add(tuple(Mul((a, b)) for a, b in zip(row, column, strict=True))) for column in zip(*right, strict=True)]
-        for row in left
-    ]

@@ -49,7 +49,7 @@ def refuted(left: Form, right: Form, rest: Polynomial) -> bool:
     real = not contains_i(parts)
     inside = 0
     for index in [*range(POINTS), *INTEGER_POINTS] if names else [0]:
-        if inside and index in INTEGER_POINTS:
+        if inside and index == INTEGER_POINTS.start:
             break
         point = {name: complex(value) for name, value in zip(names, sample(names, index), strict=True)}
         try:

@@ -29,7 +29,7 @@ class OutsideDomainError(ValueError):
 
 
 def variables(polynomials: Iterable[Polynomial]) -> set[Atom]:
-    """All atoms that stand for a free value: variables, unknown functions, sums that were not written out."""
+    """All atoms that stand for a free value: variables and unknown functions."""
     found: set[Atom] = set()
     stack: list[Any] = [monomial for polynomial in polynomials for monomial in polynomial]
     while stack:
@@ -44,7 +44,7 @@ def variables(polynomials: Iterable[Polynomial]) -> set[Atom]:
 def _is_free(atom: Atom) -> bool:
     if atom[0] == "fn":
         return atom[1] not in KNOWN_FUNCTIONS
-    return atom[0] in ("sym", "bound", "sum", "prod")
+    return atom[0] in ("sym", "bound")
 
 
 def contains_i(polynomials: Iterable[Polynomial]) -> bool:

@@ -18,6 +18,7 @@ from verifiers.math.tree import (
     Pow,
     Quantity,
     Rel,
+    Sym,
     negative,
 )
 from verifiers.math.words import vocabulary
@@ -43,6 +44,7 @@ RELATIONS = {
 FUNCTION_NAMES = {
     "asin": "arcsin", "acos": "arccos", "atan": "arctan", "Abs": "abs", "asinh": "arcsinh", "acosh": "arccosh",
     "atanh": "arctanh", "ceiling": "ceil", "Max": "max", "Min": "min",
+    "tg": "tan", "ctg": "cot", "cotg": "cot", "arctg": "arctan", "arcctg": "arccot", "cosec": "csc",
 }  # fmt: skip
 INVERSES = {name: f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")}
 MANY_ARGUMENTS = frozenset({"max", "min", "gcd", "lcm", "binomial", "log"})
@@ -62,6 +64,7 @@ ELLIPSES = frozenset(vocabulary("ldots cdots dots vdots dotsc dotsb"))
 MATRICES = frozenset(vocabulary("matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix array smallmatrix"))
 SYSTEMS = frozenset(vocabulary("cases aligned align gathered split rcases dcases"))
 OPENERS = frozenset({"(", "[", "set{", "{", "set"})
+SET_OPERATORS = frozenset({"cup", "cap", "setminus", "backslash"})
 STARTERS = frozenset(vocabulary("frac sqrt binom dbinom tbinom lfloor lceil langle lvert lVert boxed sum prod"))
 SETS_IN_WORDS = {
     "all real numbers": "R", "all reals": "R", "any real number": "R", "real numbers": "R", "empty set": "empty",
@@ -132,6 +135,12 @@ def with_words(found: Node, words: str) -> Node:
     """
     if not HEDGING_WORDS.isdisjoint(re.findall(r"[a-z]+", words.lower())):
         raise ParseError(f"an answer that is hedged: {words!r}")
+    if (
+        isinstance(found, Sym)
+        and units.read(words) is None
+        and words.split()[0].lower() not in CONDITIONS - {"is", "are"}
+    ):
+        raise ParseError("a sentence")  # "A is taller than B" is no value A with a remark
     factor, rest = units.scale(words)
     if factor != 1 and isinstance(found, Quantity):
         return Quantity(times(found.value, Num(Fraction(factor))), found.words)

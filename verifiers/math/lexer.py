@@ -30,7 +30,7 @@ FUNCTIONS = frozenset(
     vocabulary(
         "sin cos tan cot sec csc sinh cosh tanh coth sech csch arcsin arccos arctan arccot arcsec arccsc asin acos atan",
         "arcsinh arccosh arctanh asinh acosh atanh cis ln log lg exp sqrt cbrt abs Abs max min gcd lcm det factorial binomial",
-        "floor ceil ceiling Max Min",
+        "floor ceil ceiling Max Min tg ctg cotg arctg arcctg cosec",
     )
 )
 _PLAIN_CONSTANTS = frozenset({"pi", "infinity", "infty", "oo", "inf"})
@@ -70,6 +70,8 @@ _LETTER_LIST = re.compile(r"(?:\(?(?:[A-Z]|[IVX]+)\)?(?:,? (?:and|or) |, ?|$))+"
 _WORD_THEN_DIGIT = re.compile(r"[A-Za-z]{2}.*\d")  # "or 43" must not hide in a text command
 _ORDINAL = re.compile(r"\d+(?:st|nd|rd|th)")
 _JOINED = re.compile(r"(.*[^\s,]),?\s+(and|or)", re.IGNORECASE)
+_GROUPING = str.maketrans({"{": "", "}": "", "~": " "})
+_UPRIGHT = frozenset({"text", "mathrm", "mbox", "textrm", "textnormal", "rm", "operatorname", "hbox", "textbf"})
 _VALUE_ENDS = frozenset({"number", ")", "}", "]", "ordinal"})
 _LETTERS = re.compile(r"[A-Za-z]+")
 _SIGNS = frozenset("+-*/^_=<>()[]{}|,;:!%'&") | CURRENCIES.keys()
@@ -195,7 +197,7 @@ def _command(text: str, position: int, spaced: bool, previous: str) -> tuple[lis
             return [Token("text", content, spaced)], end  # digits and letters of a numeral with a base
         if name == "operatorname" and content.strip() in FUNCTIONS:
             return [Token("command", content.strip(), spaced)], end
-        return _text_tokens(content.replace("{", "").replace("}", "").replace("~", " ").strip(), spaced, previous), end
+        return _text_tokens(name, content.translate(_GROUPING).strip(), spaced, previous), end
     if name in ("begin", "end") and text[end : end + 1] == "{":
         content, end = _braced(text, end)
         return [Token(name, content.strip(" *"), spaced)], end
@@ -205,7 +207,7 @@ def _command(text: str, position: int, spaced: bool, previous: str) -> tuple[lis
     return [Token("command", name, spaced)], end
 
 
-def _text_tokens(content: str, spaced: bool, previous: str) -> list[Token]:
+def _text_tokens(command: str, content: str, spaced: bool, previous: str) -> list[Token]:
     """The content of a text command: mathematics if it has no words, else a text token behind a leading numeral.
 
     A closing "and" or "or" is a token of its own; a letter behind a value is a unit if there is one of that name.
@@ -215,7 +217,7 @@ def _text_tokens(content: str, spaced: bool, previous: str) -> list[Token]:
         return []
     if content in FUNCTIONS - {"min", "max"}:
         return [Token("command", content, spaced)]
-    if previous in _VALUE_ENDS and units.read(content) is not None:  # cm^2 included
+    if previous in _VALUE_ENDS and command in _UPRIGHT and units.read(content) is not None:  # cm^2 included
         return [Token("text", content, spaced)]
     if not _HAS_WORD.search(content):
         return list(_tokens(content))
@@ -246,6 +248,9 @@ def _braced(text: str, start: int) -> tuple[str, int]:
 
 def _letters(run: str, spaced: bool, previous: str, following: str) -> Iterator[Token]:
     """A run of letters: a function, a constant, a word, a unit behind a number, or single-letter variables."""
+    if run == "min" and previous in _VALUE_ENDS and following != "(":
+        yield Token("text", run, spaced)
+        return
     if run in FUNCTIONS or run in _PLAIN_CONSTANTS or run in _GREEK_WORDS:
         yield Token("command", run, spaced)
         return

@@ -25,6 +25,7 @@ from verifiers.math.grammar import (
     OPENERS,
     RELATIONS,
     SEPARATORS,
+    SET_OPERATORS,
     SETS_IN_WORDS,
     signed,
     times,
@@ -264,7 +265,7 @@ class Parser(Primaries):
     def set_expression(self) -> Node:
         """Unions, intersections and differences, from the left."""
         found = self.ratio()
-        while self.token.kind == "command" and self.token.value in ("cup", "cap", "setminus", "backslash"):
+        while self.token.kind == "command" and self.token.value in SET_OPERATORS:
             op = {"cup": "union", "cap": "intersection"}.get(self.token.value, "difference")
             self.position += 1
             found = SetOp(op, found, self.ratio())

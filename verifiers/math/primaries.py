@@ -137,7 +137,9 @@ class Primaries(Stream, ABC):
     def numbers_collide(self, before: Node) -> bool:
         """Whether a numeral follows a numeral or a bare letter, which is no multiplication that anybody writes."""
         last = before.factors[-1] if isinstance(before, Mul) else before
-        return self.token.kind == "number" and isinstance(last, (Num, Sym, Based))
+        if self.token.kind != "number" or not isinstance(last, (Num, Sym, Const, Based)):
+            return False
+        return not (isinstance(last, Sym) and self.token.spaced and self.peek().kind == "^")  # n 2^n
 
     def argument(self) -> Node:
         """A TeX argument: a braced group, or one token, of a numeral one digit."""
@@ -166,7 +168,7 @@ class Primaries(Stream, ABC):
             return self.numeral()
         if token.kind == "name":
             return self.name()
-        if token.kind == "(" or token.kind == "[" or token.kind == "set{":
+        if token.kind in ("(", "[", "]", "set{"):
             return self.brackets()
         if token.kind == "{":
             return self.tex_group()
@@ -335,9 +337,11 @@ class Primaries(Stream, ABC):
             return self.set_braces()
         content = self.items()
         closing = self.token.kind
-        if closing not in (")", "]"):
+        french = opening == "]" or closing == "["  # ]0, 1[ is an open interval
+        if closing not in (")", "]", "[") or (french and not (isinstance(content, Items) and len(content.items) == 2)):
             raise ParseError(f"{opening!r} is not closed")
         self.position += 1
+        opening, closing = opening.replace("]", "("), closing.replace("[", ")")
         if isinstance(content, Items):
             return Group(opening, closing, content.items)
         if opening + closing not in ("()", "[]"):
@@ -416,7 +420,7 @@ class Primaries(Stream, ABC):
             return self.argument()
         if name in ACCENTS:
             return self.accent(name)
-        if name in ("lfloor", "lceil", "langle", "lvert", "lVert", "lbrace"):
+        if name in ("lfloor", "lceil", "langle", "lvert", "lVert"):
             return self.fenced(name)
         if name in ("sum", "prod"):
             return self.big(name)
@@ -501,8 +505,6 @@ class Primaries(Stream, ABC):
 
     def fenced(self, name: str) -> Node:
         """Floor, ceiling, angle brackets."""
-        if name == "lbrace":
-            raise ParseError("unexpected \\lbrace")
         content = self.items()
         closing = {"lfloor": "rfloor", "lceil": "rceil", "langle": "rangle", "lvert": "rvert", "lVert": "rVert"}[name]
         if not self.accept("command", closing):

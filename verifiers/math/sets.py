@@ -101,7 +101,7 @@ def _of(node: Node) -> tuple[Interval, ...]:
             return _of(value)
         case Group(opening, closing, (low, high)):
             return (_interval(low, high, opening == "[", closing == "]"),)
-        case Finite(items):
+        case Finite(items) if not any(isinstance(item, (Group, Finite, Items)) for item in items):
             return tuple(Interval(item, item, True, True) for item in items)
         case Named("R"):
             return REALS
@@ -117,7 +117,7 @@ def _of(node: Node) -> tuple[Interval, ...]:
             return _operation(op, _of(left), _of(right))
         case Add((left, Mul((factor, right)))) if factor == MINUS_ONE and isinstance(right, (Finite, Named, Builder)):
             return _operation("difference", _of(left), _of(right))
-        case Items(items, alternatives):
+        case Items(items, alternatives) if not any(isinstance(i, Group) and not looks_like_set(i) for i in items):
             pieces = [_of(item) for item in items]
             result = pieces[0]
             for piece in pieces[1:]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verifiers.math.grammar import ACCENTS, CONSTANTS, DEEPEST, ELLIPSES, GREEK, STARTERS
+from verifiers.math.grammar import ACCENTS, CONSTANTS, DEEPEST, ELLIPSES, ENDS, GREEK, SET_OPERATORS, STARTERS
 from verifiers.math.lexer import FUNCTIONS, ParseError, Token
 
 
@@ -63,6 +63,10 @@ class Stream:
     def starts_factor(self) -> bool:
         """Whether the next token can begin a factor of an unwritten multiplication."""
         token = self.token
+        if token.kind == "[" and (
+            self.peek().kind in ENDS or self.peek().kind == "" or self.peek().value in SET_OPERATORS
+        ):
+            return False  # it closes ]0, 1[
         if token.kind in ("number", "name", "(", "[", "{", "open|", "begin", "set", "set{"):
             return True
         return token.kind == "command" and (

@@ -12,7 +12,7 @@ from typing import Any
 from verifiers.math.equality import INTEGER_POINTS, quick, sample, zero_in
 from verifiers.math.evaluate import Evaluator, OutOfRangeError, OutsideDomainError, contains_i, variables
 from verifiers.math.forms import Form, TooLargeError, difference, of_tree
-from verifiers.math.tree import Add, Apply, Const, Mul, Node, Num, Pow, Sym, from_json
+from verifiers.math.tree import Add, Apply, Big, Const, Mul, Node, Num, Pow, Sym, from_json, walk
 from verifiers.math.words import vocabulary
 
 DIGITS = 60
@@ -67,15 +67,18 @@ def _numerically(left: Form, right: Form) -> bool | None:
     names = sorted(variables(parts), key=repr)
     real = bool(names) and not contains_i(parts)
     agreements = 0
+    defined = [False, False]  # whether either side has a value anywhere
     for index in [*range(ATTEMPTS), *INTEGER_POINTS] if names else [0]:
-        if agreements and index in INTEGER_POINTS:
+        if agreements and index == INTEGER_POINTS.start:
             break
         values = sample(names, index)
         point = {name: arithmetic.number(value) for name, value in zip(names, values, strict=True)}
         evaluator = Evaluator(arithmetic, point, real)
         try:
-            evaluator.form(left)
-            evaluator.form(right)
+            values_exist = [_has_value(evaluator, form) for form in (left, right)]
+            defined = [old or new for old, new in zip(defined, values_exist, strict=True)]
+            if not all(values_exist):
+                continue
             if not zero_in(arithmetic, rest, point, real, arithmetic.tolerance):
                 return False
         except OutOfRangeError as error:
@@ -85,10 +88,34 @@ def _numerically(left: Form, right: Form) -> bool | None:
         agreements += 1
         if agreements == AGREEMENTS:
             return True
+    if not agreements and all(defined):
+        return False  # both have values, but nowhere together
     return True if agreements and not names else None
 
 
+def _has_value(evaluator: Evaluator, form: Form) -> bool:
+    """Whether a form is defined at the evaluator's point."""
+    try:
+        evaluator.form(form)
+    except OutOfRangeError:
+        raise
+    except (OutsideDomainError, OverflowError, ZeroDivisionError, ValueError):
+        return False
+    return True
+
+
+def _sums_a_sequence(node: Node) -> bool:
+    """Whether a sum or product runs over terms that have only names, such as a_k, which SymPy cannot add up."""
+    return any(
+        isinstance(part, Big)
+        and any(isinstance(s, Sym) and part.variable in s.name.partition("_")[2] for s in walk(part.body))
+        for part in walk(node)
+    )
+
+
 def _by_sympy(left: Node, right: Node) -> bool | None:
+    if _sums_a_sequence(left) or _sums_a_sequence(right):
+        return None
     import sympy
 
     rest = sympy.simplify(to_sympy(left) - to_sympy(right))
@@ -122,6 +149,9 @@ def to_sympy(node: Node) -> Any:
             return sympy.real_root(to_sympy(base), value.denominator) ** value.numerator
         case Pow(base, exponent):
             return sympy.Pow(to_sympy(base), to_sympy(exponent))
+        case Big(op, body, variable, low, high):
+            limits = (sympy.Symbol(variable, real=True), to_sympy(low), to_sympy(high))
+            return (sympy.Sum if op == "sum" else sympy.Product)(to_sympy(body), limits).doit()
         case Apply(name, arguments):
             return _sympy_function(name)(*map(to_sympy, arguments))
     raise ValueError(f"{type(node).__name__} is not an expression")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Any
@@ -260,3 +261,30 @@ def quotient(numerator: Node, denominator: Node) -> Node:
     ):
         return Num(numerator.value / denominator.value)
     return Mul((numerator, Pow(denominator, MINUS_ONE)))
+
+
+def mapped(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The node with every child replaced, in order."""
+
+    def apply(value: object) -> object:
+        if isinstance(value, Node):
+            return change(value)
+        return tuple(apply(item) for item in value) if isinstance(value, tuple) else value
+
+    names = type(node).__dataclass_fields__
+    return type(node)(**{name: apply(getattr(node, name)) for name in names})
+
+
+def mentions(node: Node, part: Node) -> bool:
+    """Whether `part` is the node or stands somewhere below."""
+    return any(found == part for found in walk(node))
+
+
+def without(node: Node, mark: Const) -> Node:
+    """The tree with a factor such as % or ° taken as 1."""
+    return mapped(node, lambda child: Num(Fraction(1)) if child == mark else without(child, mark))
+
+
+def replaced(node: Node, old: Node, new: Node) -> Node:
+    """The node with every `old` below it as `new`."""
+    return new if node == old else mapped(node, lambda child: replaced(child, old, new))

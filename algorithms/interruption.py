@@ -1,0 +1,38 @@
+"""Ctrl-C and SIGTERM: finish what is being done, then stop; a second one stops at once."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from types import FrameType
+
+logger = logging.getLogger(__name__)
+
+
+class Interruption:
+    """Watches for SIGINT and SIGTERM inside a `with` block; only in the main thread, elsewhere it does nothing.
+
+    Attributes:
+        requested: whether a first signal has come.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._previous = {}
+
+    def __enter__(self) -> Interruption:
+        """Begin to watch."""
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {n: signal.signal(n, self._handle) for n in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Put the handlers back that were there before."""
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        signal.signal(number, self._previous[signal.Signals(number)])
+        logger.warning("interrupted: finishing and saving this step; interrupt again to stop at once")

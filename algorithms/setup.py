@@ -1,0 +1,124 @@
+"""From a configuration to the parts of a run: environment, exchange, held-out problems, learners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pettingzoo import ParallelEnv
+
+import mrl_env
+from algorithms.algorithm import Algorithm
+from algorithms.config import TrainingConfig
+from algorithms.learner import Learner, LearnerConfig
+from algorithms.optimization import MasterOptimizer
+from algorithms.policy import Policy
+from mrl_env.exchange import Exchange, JsonlExchange, ReplayExchange
+from mrl_env.problems import load_problems
+from mrl_env.problems.files import is_problem_file
+from mrl_env.types import Problem
+from verifiers.lookup import import_dotted
+
+
+def make_env(
+    config: TrainingConfig, algorithms: Mapping[str, Algorithm], exchange: Exchange
+) -> ParallelEnv[str, Any, Any]:
+    """The configured environment, each agent subscribed to what its algorithm reads."""
+    arguments: dict[str, Any] = {
+        "agents": list(algorithms),
+        "problems": config.problems,
+        "problem_options": config.problem_options,
+        "split": "train",
+        "problems_per_episode": config.problems_per_step,
+        "generations": config.num_generations,
+        "verifier": config.make_verifier(),
+        "channels": {
+            name: algorithm.channels if config.exchange_channels is None else config.exchange_channels
+            for name, algorithm in algorithms.items()
+        },
+        "exchange": exchange,
+        "seed": config.seed,
+    }
+    if ":" in config.env:
+        made: ParallelEnv[str, Any, Any] = import_dotted(config.env)(**arguments)
+        return made
+    return mrl_env.make(config.env, **arguments)
+
+
+def load_eval_problems(config: TrainingConfig) -> list[Problem]:
+    """The held-out problems: the first `eval_size` of the evaluation source; none if nothing is evaluated."""
+    if not config.eval_steps:
+        return []
+    if config.eval_problems is None and is_problem_file(config.problems):
+        raise ValueError(
+            f"eval_problems is not set, and problems={config.problems!r} is a file without a held-out split; name a file of "
+            "held-out problems, or evaluate never with eval_steps 0"
+        )
+    options = config.eval_problem_options or config.problem_options
+    source = load_problems(config.eval_problems or config.problems, split="test", seed=config.seed, **options)
+    return [source[i] for i in range(min(config.eval_size, len(source)))]
+
+
+def planned_steps(config: TrainingConfig, env: ParallelEnv[str, Any, Any]) -> int:
+    """Steps of the run: `max_steps`, or as many as `num_train_epochs` passes over the environment's problems take.
+
+    Raises:
+        ValueError: if epochs are asked of an environment without a problem source to count.
+    """
+    if config.num_train_epochs is None:
+        return config.max_steps
+    source = getattr(env.unwrapped, "source", None)
+    if source is None:
+        raise ValueError(
+            f"num_train_epochs={config.num_train_epochs}, but the env has no attribute source; set max_steps"
+        )
+    return max(1, int(config.num_train_epochs * (len(source) // config.problems_per_step)))
+
+
+def make_exchange(config: TrainingConfig, agents: Sequence[str], output_dir: Path) -> Exchange:
+    """An exchange that writes `exchange.jsonl`, with the replayed peers, if any.
+
+    Raises:
+        ValueError: if topology or replay file do not fit.
+    """
+    exchange: Exchange = JsonlExchange(agents, config.exchange_topology, path=output_dir / "exchange.jsonl")
+    if config.exchange_replay is not None:
+        exchange = ReplayExchange(exchange, config.exchange_replay)
+    return exchange
+
+
+def make_learner(config: TrainingConfig, policy: Policy, total_steps: int) -> Learner:
+    """The learner of a policy.
+
+    Args:
+        config: the run's.
+        policy: whose model is trained in place.
+        total_steps: of the run, for the learning rate's schedule.
+    """
+    settings = next(p for p in config.policies() if p.name == policy.name)
+    if config.gradient_checkpointing:
+        policy.model.activation_checkpointing_enable()
+    rows = settings.per_device_train_batch_size * config.gradient_accumulation_steps
+    problems = rows // config.num_generations
+    optimizer = MasterOptimizer(
+        policy.model.parameters(), import_dotted(config.optim), lr=settings.learning_rate, **config.optim_args
+    )
+    return Learner(
+        policy.name,
+        policy.model,
+        optimizer,
+        LearnerConfig(
+            loss=config.loss(),
+            temperature=config.temperature,
+            learning_rate=settings.learning_rate,
+            lr_scheduler_type=config.lr_scheduler_type,
+            warmup_steps=config.warmup_steps,
+            total_updates=total_steps * config.num_iterations * config.problems_per_step // problems,
+            micro_batch_size=settings.per_device_train_batch_size,
+            problems_per_minibatch=problems,
+            num_iterations=config.num_iterations,
+            max_grad_norm=config.max_grad_norm,
+            max_skipped_updates=config.max_skipped_updates,
+        ),
+    )
