@@ -83,7 +83,7 @@ def main(algorithm: str, arguments: Sequence[str] | None = None) -> None:
         trainer.train()
     except KeyboardInterrupt as interruption:
         sys.exit(_failure(interruption, 130))
-    except (NonFiniteError, OSError) as error:
+    except (NonFiniteError, OSError, ValueError) as error:
         sys.exit(_failure(error, 1))
     print(f"\n{trainer.report()}")
     print(f"metrics, completions, exchange, checkpoints: {trainer.output_dir}")

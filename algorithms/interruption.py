@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 from types import FrameType
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +20,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self.requested = False
-        self._previous = {}
+        self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interruption:
         """Begin to watch."""

@@ -54,8 +54,7 @@ class PRP(Algorithm):
         traced = self.prp_denominator == "trace"
         # By name: which rows are drawn must not depend on the order in which the peers are listed.
         ordered = sorted((peer for peer in peers if peer.score is not None), key=lambda peer: peer.id)
-        judged = [(peer, retokenize(peer)) for peer in ordered]
-        pool = [(peer, row) for peer, row in judged if row is not None and not (traced and row.logprobs is None)]
+        pool = [(peer, row) for peer in ordered if (row := retokenize(peer, traced=traced)) is not None]
         if self.prp_max_peer_rows is not None and len(pool) > self.prp_max_peer_rows:
             chosen = group.rng("prp").choice(len(pool), size=self.prp_max_peer_rows, replace=False)
             pool = [pool[i] for i in sorted(chosen)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pettingzoo import ParallelEnv
 
 import mrl_env
+import verifiers
 from algorithms.algorithm import Algorithm
 from algorithms.config import TrainingConfig
 from algorithms.learner import Learner, LearnerConfig
@@ -18,6 +19,7 @@ from mrl_env.exchange import Exchange, JsonlExchange, ReplayExchange
 from mrl_env.problems import load_problems
 from mrl_env.problems.files import is_problem_file
 from mrl_env.types import Problem
+from verifiers import BadGoldError, Verifier
 from verifiers.lookup import import_dotted
 
 
@@ -58,6 +60,23 @@ def load_eval_problems(config: TrainingConfig) -> list[Problem]:
     options = config.eval_problem_options or config.problem_options
     source = load_problems(config.eval_problems or config.problems, split="test", seed=config.seed, **options)
     return [source[i] for i in range(min(config.eval_size, len(source)))]
+
+
+def check_answers(problems: Iterable[Problem], verifier: Verifier | None) -> None:
+    """Refuse answers that cannot be verified against, before anything is trained.
+
+    Args:
+        problems: held-out problems, or the rows of a file.
+        verifier: judges all of them; by default each names its own.
+
+    Raises:
+        BadGoldError: naming the first such problem.
+    """
+    for problem in problems:
+        try:
+            verifiers.check_answer(verifier or problem.verifier, problem.answer, **problem.metadata)
+        except BadGoldError as error:
+            raise BadGoldError(f"problem {problem.id}: {error}") from error
 
 
 def planned_steps(config: TrainingConfig, env: ParallelEnv[str, Any, Any]) -> int:

@@ -31,7 +31,7 @@ from algorithms.interruption import Interruption
 from algorithms.metrics import completion_metrics, exchange_metrics
 from algorithms.policy import load_policy
 from algorithms.samples import Group, Sample
-from algorithms.setup import load_eval_problems, make_env, make_exchange, make_learner, planned_steps
+from algorithms.setup import check_answers, load_eval_problems, make_env, make_exchange, make_learner, planned_steps
 from algorithms.tracking import POOL, Tracker, evaluations, table
 from mrl_env.exchange import peer_experiences
 from mrl_env.seeding import derive_seed
@@ -81,6 +81,10 @@ class Trainer:
                 f"env has the agents {self.env.possible_agents}, but the policies are {names}; name them alike"
             )
         self.eval_problems = load_eval_problems(config)
+        check_answers(self.eval_problems, config.make_verifier())
+        source = getattr(self.env.unwrapped, "source", None)
+        if isinstance(source, Sequence):  # rows that are at hand already; what a source makes is checked as it is asked
+            check_answers(source, config.make_verifier())
         self.total_steps = planned_steps(config, self.env)
         self.policies = {p.name: load_policy(p, self.plan.device(p.name)) for p in config.policies()}
         self.learners = {name: make_learner(config, policy, self.total_steps) for name, policy in self.policies.items()}
@@ -106,6 +110,7 @@ class Trainer:
             For each policy the summary of its final evaluation (see `evaluation.summarize`); empty without evaluation.
 
         Raises:
+            ValueError: if a problem of the run is unusable; the steps before it are saved.
             KeyboardInterrupt: after a first Ctrl-C the running step is finished and saved; the message says how to go on.
             NonFiniteError: if loss or gradient is not finite for too long.
         """
@@ -115,7 +120,7 @@ class Trainer:
                 if self.step == 0 and self.config.eval_steps:
                     self._evaluate()
                 while self.step < self.total_steps:
-                    metrics = self.train_step()
+                    metrics = self._train_step_or_save()
                     bar.set_postfix_str(self._headline(metrics), refresh=False)
                     bar.update()
                     last = self.step == self.total_steps
@@ -133,15 +138,28 @@ class Trainer:
             self.tracker.close()
         return self.results()
 
+    def _train_step_or_save(self) -> dict[str, dict[str, float]]:
+        """A step; if problems, prompts or completions are refused before any weight has moved, nothing is lost."""
+        before = self.step
+        try:
+            return self.train_step()
+        except ValueError:
+            if before > 0 and self.step == before:
+                self.save()
+            raise
+
     def train_step(self) -> dict[str, dict[str, float]]:
         """One step of all policies.
 
         Returns:
             Metrics by policy.
+
+        Raises:
+            ValueError: if a problem's answer is unusable, or a prompt does not fit a model's context.
         """
         started = time.perf_counter()
+        step = self.step + 1
         observations, _ = self.env.reset(options={"episode": self.step})
-        self.step += 1
         prompts = {
             name: [policy.renderer.token_ids(messages) for messages in observations[name]["prompts"]]
             for name, policy in self.policies.items()
@@ -154,12 +172,13 @@ class Trainer:
                     prompts[name],
                     self.config.num_generations,
                     self.config.sampling(),
-                    self._rollout_seeds(name, len(prompts[name])),
+                    self._rollout_seeds(name, step, len(prompts[name])),
                     self.config.generation_batch_size,
                 )
         environment: dict[str, float] = {}
         with _timed(environment, "time/environment"):
             observations, _, _, _, infos = self.env.step(completions)
+        self.step = step  # from here on weights move; what fails before leaves the run as it was
         metrics: dict[str, dict[str, float]] = {}
         for name, policy in self.policies.items():
             learner = self.learners[name]
@@ -221,9 +240,9 @@ class Trainer:
             lines += [table((f"{name} ({models[name]})", "before", "after", "change"), rows), ""]
         return "\n".join(lines)
 
-    def _rollout_seeds(self, name: str, problems: int) -> list[int]:
+    def _rollout_seeds(self, name: str, step: int, problems: int) -> list[int]:
         return [
-            derive_seed(self.config.seed, "rollout", name, self.step, p, g)
+            derive_seed(self.config.seed, "rollout", name, step, p, g)
             for p in range(problems)
             for g in range(self.config.num_generations)
         ]

@@ -227,6 +227,11 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
         for i, problem in zip(indices, problems, strict=True):
             if not isinstance(problem, Problem):
                 raise ValueError(f"problems[{i}] is a {type(problem).__name__}; a source gives mrl_env.Problem records")
+            reserved = {"completion", "answer"} & problem.metadata.keys()
+            if reserved:
+                raise ValueError(
+                    f"problems[{i}] has metadata named {reserved.pop()!r}, which a verifier gets already; rename it"
+                )
             check_answer(self._verifier_of(problem), problem.answer, **problem.metadata)
         # Records meet under their problem's id.
         repeated = [id for id, count in Counter(problem.id for problem in problems).items() if count > 1]

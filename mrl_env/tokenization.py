@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 from mrl_env.types import Experience, Trace
 
-DropReason = Literal["undecodable", "round_trip", "too_long", "empty"]
+DropReason = Literal["undecodable", "round_trip", "too_long", "empty", "no_trace"]
 
 Span = tuple[int, int]
 
@@ -165,17 +165,20 @@ class Retokenizer:
         self.residual_bounds: list[float] = []
         self._memo.clear()
 
-    def __call__(self, experience: Experience) -> Retokenized | None:
+    def __call__(self, experience: Experience, *, traced: bool = False) -> Retokenized | None:
         """The record in the learner's tokens, or None if it was dropped; each record counts once until `clear`.
 
         Args:
             experience: a peer's record with its text.
+            traced: also drop a record whose trace is missing or does not fit its text.
 
         Raises:
             ValueError: if the record has no text, because the learner does not subscribe to `rollouts`.
         """
         if experience not in self._memo:
             result = retokenize(self._tokenizer, experience, self._max_completion_length)
+            if traced and isinstance(result, Retokenized) and result.logprobs is None:
+                result = "no_trace"
             self._memo[experience] = result
             if isinstance(result, Retokenized):
                 self.kept += 1

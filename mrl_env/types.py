@@ -168,7 +168,7 @@ class Experience:
 
     @property
     def id(self) -> str:
-        """Unique name of the record within a run."""
+        """Unique name of the record among those of one round."""
         return f"{self.agent}/{self.problem_id}/{self.index}@{self.policy_version}"
 
     @property

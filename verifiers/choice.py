@@ -12,8 +12,9 @@ from verifiers.verdict import BadGoldError, Verdict
 
 _LABELLED = re.compile(r"[(\[]?([A-Za-z])[)\].:,]*(?:(?:\s+|(?=[^\x00-\x7f]))(.*))?", re.DOTALL)
 _ANOTHER_OPTION = re.compile(
-    r"^(?:or|and|not)\b|^[/&,|]|^[(\[]?[A-Za-z][)\].:,;]*(?:\s|$)|(?:\bor|\band|[/,;&|])\s*[(\[]?[A-Z](?:[)\].:]|\s+\S)"
+    r"^(?:or|and|not)\b|^[/&,|]|^[(\[]?[A-Za-z](?:[)\].:,;]+(?:\s|$)|$)|^[A-Z](?:\s+[A-Z])+$|(?:\bor|\band|[/,;&|])\s*[(\[]?[A-Z](?:[)\].:]|\s+\S)"
 )
+_WHY = re.compile(r"(?:because|since|is|as|for|by)\b")
 _TEX_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|bf|rm)\b")
 
 
@@ -22,6 +23,11 @@ def plain(text: str) -> str:
     text = unicodedata.normalize("NFKC", _TEX_TEXT.sub(" ", text)).replace("\\ ", " ")
     text = re.sub(r"[{}$`*\"'~\\]", " ", text)
     return " ".join(text.split()).strip(" .,;:!").casefold()
+
+
+def exact(text: str) -> str:
+    """Text for comparison with regard to case."""
+    return " ".join(text.split())
 
 
 def read_letter(text: str) -> tuple[str | None, str]:
@@ -35,6 +41,8 @@ def read_letter(text: str) -> tuple[str | None, str]:
     if match is None:
         return None, text
     letter, rest = match[1].upper(), (match[2] or "").strip()
+    if text[:1].isalpha() and text[1:2] == " " and (text[0].islower() or rest[:1].islower()) and not _WHY.match(rest):
+        return None, text  # an article: "a dog"
     return (None, text) if _ANOTHER_OPTION.search(rest) else (letter, rest)
 
 
@@ -65,19 +73,22 @@ class ChoiceVerifier:
         if found is None:
             return Verdict(0.0, None, "no_answer", "no final answer in the completion")
         chosen, why = self._choose(found.text, options)
-        if chosen is None:
-            return Verdict(0.0, found.text, "wrong", why)
-        return Verdict(float(chosen == gold), found.text, "right" if chosen == gold else "wrong", f"chose {chosen}")
+        right = gold in chosen
+        return Verdict(float(right), found.text, "right" if right else "wrong", why or f"chose {' or '.join(chosen)}")
 
     @staticmethod
-    def _choose(text: str, options: Sequence[str]) -> tuple[str | None, str]:
-        by_text = {plain(option): chr(ord("A") + index) for index, option in enumerate(options)}
-        if plain(text) in by_text:
-            return by_text[plain(text)], ""
+    def _choose(text: str, options: Sequence[str]) -> tuple[list[str], str]:
+        """The letters that a text names (several where options are spelled the same), and why there is none."""
         letter, rest = read_letter(text)
+        if letter is not None and not rest and ord(letter) - ord("A") < max(len(options), 1):
+            return [letter], ""
+        for spelled in (exact, plain):
+            named = [chr(ord("A") + i) for i, option in enumerate(options) if spelled(option) == spelled(text)]
+            if named:
+                return named, ""
         if letter is None:
-            return None, "neither a letter nor the text of an option"
-        named = by_text.get(plain(rest))
-        if named is not None and named != letter:
-            return None, f"letter {letter} with the text of option {named}"
-        return letter, ""
+            return [], "neither a letter nor the text of an option"
+        others = [chr(ord("A") + i) for i, option in enumerate(options) if rest and plain(option) == plain(rest)]
+        if others and letter not in others:
+            return [], f"letter {letter} with the text of option {others[0]}"
+        return [letter], ""

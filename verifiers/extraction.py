@@ -81,6 +81,8 @@ _SENTENCE_END = re.compile(r"\n|[.!?](?=\s|$)|[。！？]")
 _CLAUSE = re.compile(
     r",\s+(?!(?:and|or|where|with|for|if|when)\b)(?=[a-z]{2,}\s)|\s+(?:because|since|which|so that|as the|as it)\b"
 )
+_LABEL = re.compile(r"[(\[]?[A-J][)\].:]+\s")
+_VALUE = re.compile(r"[\d$\\√π]|(?<![\w'])[A-J](?![\w'])|^(?:[Yy]es|[Nn]o|[Tt]rue|[Ff]alse)$")
 _COPULA = re.compile(r"\b(?:is|are|equals|was|be)\b:?\s+|:\s+")
 _NUMBER = re.compile(
     r"(?<![A-Za-z0-9_.,\\])[-+−]?\s?[$€£¥]?\s?"
@@ -292,17 +294,24 @@ def unquote(text: str) -> str:
 
 
 def _after_marker(text: str) -> str:
-    """The answer at the start of what follows a marker: its first sentence, trimmed of prose."""
+    """The answer at the start of what follows a marker: its first sentence, trimmed of prose around a value.
+
+    An option with its text ("(B) red, because …") and an answer in words are kept whole.
+    """
     text = text.lstrip(" \t\n*:：_`")
     formula = _FORMULA.match(text)
     start = formula.end() if formula else 0
     end = _SENTENCE_END.search(text, start)
     sentence = text[: end.start()] if end else text
+    if _LABEL.match(sentence):
+        return unquote(sentence)
     clause = _CLAUSE.search(sentence, start)
-    sentence = unquote(sentence[: clause.start()] if clause else sentence)
-    sentence = _GLOSS.sub("", _FILLER.sub("", sentence, count=1) if _FILLER.match(sentence) else sentence)
+    if clause and (not clause[0].startswith(",") or _VALUE.search(sentence[: clause.start()])):
+        sentence = sentence[: clause.start()]
+    sentence = unquote(sentence)
+    sentence = _GLOSS.sub("", _without_filler(sentence))
     if _is_prose(sentence):
-        copulas = list(_COPULA.finditer(sentence))
+        copulas = [m for m in _COPULA.finditer(sentence) if _VALUE.search(sentence, m.end())]
         if copulas:
             return unquote(sentence[copulas[-1].end() :])
     return sentence
@@ -316,7 +325,13 @@ def _bare(text: str) -> Extracted | None:
     outside = _FORMULA.sub(" ", text)
     if _is_prose(text) or "\n" in outside.strip():
         return None
-    return Extracted(_FILLER.sub("", unquote(text), count=1) if _FILLER.match(text) else unquote(text), "bare")
+    return Extracted(_without_filler(unquote(text)), "bare")
+
+
+def _without_filler(text: str) -> str:
+    """Text without "therefore", "option" and the like in front of a value; words in front of words stay."""
+    filler = _FILLER.match(text)
+    return text[filler.end() :] if filler and _VALUE.match(text, filler.end()) else text
 
 
 def _is_prose(text: str) -> bool:

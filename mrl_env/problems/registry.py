@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -101,15 +102,28 @@ def _resolve(problems: str | ProblemSource, split: str, seed: int, options: dict
             raise ValueError(f"problem_options={options!r} do nothing to a ready source; apply them when you make it")
         return problems
     if problems in _registry:
-        return _registry[problems](split=split, seed=seed, **options)
+        return _construct(_registry[problems], problems, split, seed, options)
     if problems.startswith("hub:"):
         return HubProblems(problems.removeprefix("hub:"), split=split, **options)
     if is_problem_file(problems):
         return load_problem_file(problems, **options)
     if ":" in problems:
-        made: ProblemSource = import_dotted(problems)(split=split, seed=seed, **options)
-        return made
+        return _construct(import_dotted(problems), problems, split, seed, options)
     raise ValueError(
         f"problems={problems!r} is neither a registered source nor a .jsonl, .json, .csv or .parquet file"
         f"{did_you_mean(problems, names())}"
     )
+
+
+def _construct(factory: Factory, name: str, split: str, seed: int, options: dict[str, Any]) -> ProblemSource:
+    """Call a factory; options that it does not take are the user's mistake.
+
+    Raises:
+        ValueError: naming the option and those that there are.
+    """
+    try:
+        inspect.signature(factory).bind(split=split, seed=seed, **options)
+    except TypeError as error:
+        parameters = ", ".join(inspect.signature(factory).parameters)
+        raise ValueError(f"problems={name!r} cannot be made with {options!r}: {error}; it takes {parameters}") from error
+    return factory(split=split, seed=seed, **options)

@@ -202,7 +202,7 @@ def test_a_minibatch_that_nothing_moves_is_due_but_not_applied(
 
 def test_the_snapshot_is_the_learners_own_policy(make_llama: MakeLlama, make_learner: MakeLearner) -> None:
     model = make_llama(1)
-    rows = [row for problem in make_problems(seed=5) for row in problem if row.source == "me"]
+    rows = [row for problem in make_problems(seed=5) for row in problem if row.source == "me" and row.has_gradient]
     snapshot = [replace(row, old_logprobs=None, source="peer") for row in rows]
     learner = make_learner(model, micro_batch_size=3, temperature=0.7)
     with torch.no_grad():

@@ -97,7 +97,7 @@ def test_the_policies_are_complementary(record: dict[str, Any]) -> None:
         start, learnt = policies[name]["start"]["sampled"], policies[name]["learnt"]["greedy"]
         at = SUBJECTS.index(BOUNDARY[name])
         assert start[at] < 0.05, "the boundary subject should be out of own reach"
-        assert policies[peer]["start"]["sampled"][at] > 0.4, "the peer should know it"
+        assert policies[peer]["start"]["sampled"][at] > 0.3, "the peer should know it"
         assert learnt[at] > 0.6, "the policy should be able to learn it: it once could"
         assert 0.25 < sum(start) / len(start) < 0.45, "neither hopeless nor done"
         assert sum(share > 0.4 for share in start) >= 2

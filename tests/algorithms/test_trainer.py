@@ -320,12 +320,36 @@ class TestFaults:
         with pytest.raises(ValueError, match=r"policy_0: a prompt of \d+ tokens .* exceed the model's context"):
             trainer.train_step()
 
-    def test_an_answer_that_no_verifier_parses(self, tmp_path: Path) -> None:
-        (tmp_path / "bad.jsonl").write_text(json.dumps({"problem": "1 + 1", "answer": "\\frac{1}{"}) + "\n")
-        trainer = Trainer(config(tmp_path / "run", problems=str(tmp_path / "bad.jsonl"), eval_steps=0,
-                                 problems_per_step=1, per_device_train_batch_size=2))  # fmt: skip
-        with pytest.raises(ValueError, match="frac"):
-            trainer.train_step()
+    def test_an_answer_that_no_verifier_parses_is_found_before_training(self, tmp_path: Path) -> None:
+        rows = [{"problem": "1 + 1", "answer": "2"}] * 5 + [{"problem": "1 + 2", "answer": "$$"}]
+        (tmp_path / "bad.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        with pytest.raises(ValueError, match=r"problem bad-5: answer='\$\$'"):
+            Trainer(config(tmp_path / "run", problems=str(tmp_path / "bad.jsonl"), eval_steps=0))
+
+    def test_a_problem_that_turns_out_unusable_late_loses_no_step(self, tmp_path: Path) -> None:
+        trainer = Trainer(config(tmp_path / "run", eval_steps=0, save_steps=0))
+        trainer.train_step()
+        trainer.train_step()
+        trained = {n: p.detach().clone() for n, p in trainer.policies["policy_0"].model.named_parameters()}
+        trainer.env.unwrapped.verifier = Unreadable()
+        with pytest.raises(ValueError, match="cannot be read"):
+            trainer.train()
+        again = Trainer(config(tmp_path / "run", eval_steps=0, resume_from_checkpoint="auto"))
+        assert again.step == 2
+        for name, parameter in again.policies["policy_0"].model.named_parameters():
+            assert torch.equal(parameter, trained[name])
+
+
+class Unreadable:
+    """A verifier that accepts no reference answer."""
+
+    def verify(self, completion: str, answer: str, **metadata: Any) -> Any:
+        raise AssertionError("not reached")
+
+    def check_answer(self, answer: str, **metadata: Any) -> None:
+        from verifiers import BadGoldError
+
+        raise BadGoldError(f"answer={answer!r} cannot be read")
 
 
 class Never:

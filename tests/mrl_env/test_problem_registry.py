@@ -144,6 +144,15 @@ class TestFilesAndHub:
         with pytest.raises(ValueError, match=r"instruction=''"):
             load_problems([chat], instruction="")
 
+    def test_an_option_that_the_source_does_not_take(self) -> None:
+        def alphabet(split: str, seed: int, letters: int = 3) -> list[Problem]:
+            return [Problem(f"p{i}", user_message("?"), "a") for i in range(letters)]
+
+        register("alphabet", alphabet)
+        assert len(load_problems("alphabet", letters=5)) == 5
+        with pytest.raises(ValueError, match=r"problems='alphabet'.*'leters'.*it takes split, seed, letters"):
+            load_problems("alphabet", leters=5)
+
     def test_the_hub(self, monkeypatch: pytest.MonkeyPatch) -> None:
         datasets = pytest.importorskip("datasets", reason="the extra 'data' is not installed")
         asked: list[Any] = []

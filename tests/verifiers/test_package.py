@@ -76,6 +76,26 @@ def test_choice(completion: str, expected: float) -> None:
     assert verdict.score == expected
 
 
+@pytest.mark.parametrize(
+    ("completion", "options", "expected"),
+    [
+        ("The answer is (B) a tiger hunts a deer.", ["a map", "a tiger hunts a deer", "C"], 1.0),
+        ("The answer is a tiger hunts a deer.", ["a map", "a tiger hunts a deer", "C"], 1.0),
+        (r"\boxed{a map}", ["a map", "a tiger hunts a deer", "C"], 0.0),
+        ("Answer: (B) more than 20 g because of the heat", ["20 g", "more than 20 g because of the heat"], 1.0),
+        ("Answer: (B) 20 g", ["20 g", "more than 20 g because of the heat"], 0.0),
+        (r"\boxed{Rr}", ["RR", "Rr", "rr"], 1.0),
+        (r"\boxed{RR}", ["RR", "Rr", "rr"], 0.0),
+        (r"\boxed{B}", ["B", "A"], 1.0),
+        (r"\boxed{same}", ["other", "same", "same"], 1.0),
+        ("The answer is B, C.", ["x", "y", "z"], 0.0),
+        ("The answer is A B C.", ["x", "y", "z"], 0.0),
+    ],
+)
+def test_choice_by_text(completion: str, options: list[str], expected: float) -> None:
+    assert verifiers.get("choice").verify(completion, "B", options=options).score == expected
+
+
 def test_reward_function_for_trl() -> None:
     reward = as_reward_function("math", answer_column="solution")
     chat = [[{"role": "assistant", "content": r"\boxed{2}"}], [{"role": "assistant", "content": r"\boxed{3}"}]]
