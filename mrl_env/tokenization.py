@@ -155,7 +155,7 @@ class Retokenizer:
     def __init__(self, tokenizer: TextTokenizer, max_completion_length: int) -> None:
         self._tokenizer = tokenizer
         self._max_completion_length = max_completion_length
-        self._memo: dict[Experience, Retokenized | DropReason] = {}
+        self._memo: dict[tuple[Experience, bool], Retokenized | DropReason] = {}
         self.clear()
 
     def clear(self) -> None:
@@ -175,18 +175,18 @@ class Retokenizer:
         Raises:
             ValueError: if the record has no text, because the learner does not subscribe to `rollouts`.
         """
-        if experience not in self._memo:
+        if (experience, traced) not in self._memo:
             result = retokenize(self._tokenizer, experience, self._max_completion_length)
             if traced and isinstance(result, Retokenized) and result.logprobs is None:
                 result = "no_trace"
-            self._memo[experience] = result
+            self._memo[experience, traced] = result
             if isinstance(result, Retokenized):
                 self.kept += 1
                 if result.logprobs is not None:
                     self.residual_bounds.append(result.residual_bound)
             else:
                 self.dropped[result] += 1
-        result = self._memo[experience]
+        result = self._memo[experience, traced]
         return result if isinstance(result, Retokenized) else None
 
 

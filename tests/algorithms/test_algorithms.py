@@ -257,6 +257,7 @@ def test_prp_leaves_out_what_it_cannot_use(
     assert retokenize.dropped == {"too_long": 1}
     rows = PRP(prp_denominator="trace").rows(group, peers, retokenize)
     assert len(rows) == 3
+    assert retokenize.dropped["no_trace"] == 1
     # The advantage is over those that are there: 1, 0 and 1.
     expected = group_advantages([1.0, 0.0, 1.0])
     assert advantages(rows) == pytest.approx(expected.tolist(), rel=1e-6)
@@ -266,7 +267,7 @@ def test_prp_draws_at_most_so_many_peer_rows_uniformly(make_group: MakeGroup, ma
     class Everything:
         """Retokenizes by index, so that rows tell which record they are."""
 
-        def __call__(self, experience: Experience) -> Any:
+        def __call__(self, experience: Experience, *, traced: bool = False) -> Any:
             from mrl_env.tokenization import Retokenized
 
             return Retokenized((100 + experience.index,), None, 0.0)

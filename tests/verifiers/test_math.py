@@ -246,6 +246,30 @@ def test_bombs_are_wrong_and_quick(verifier: MathVerifier, name: str) -> None:
         assert verdict.score == 0.0
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "2" + "^2" * 1400,
+        "2" + "!" * 2000,
+        "-" * 3000 + "1",
+        r"\sin " * 500 + "x",
+        "1" + "/2" * 1000,
+        "x=" * 900 + "1",
+        r"1\cup" * 400 + "1",
+        "a_{" * 300 + "1" + "}" * 300,
+        "2" + r"^\circ" * 500,
+    ],
+    ids=["powers", "factorials", "signs", "functions", "quotients", "chain", "unions", "subscripts", "degrees"],
+)
+def test_long_chains_are_refused_without_recursion(answer: str) -> None:
+    for gold in ("42", "x^2+1"):
+        assert MathVerifier().decide(gold, answer)[0] in ("wrong", "refused")
+
+
+def test_brackets_may_be_nested_reasonably_deep() -> None:
+    assert MathVerifier().decide("42", "(" * 40 + "42" + ")" * 40)[0] == "right"
+
+
 def test_batch_agrees_with_one_by_one_and_keeps_order(verifier: MathVerifier) -> None:
     rows = [(rf"\boxed{{{answer}}}", gold) for gold, answer, _ in CASES] + [(bomb, "42") for bomb in BOMBS.values()]
     rows += [(r"\boxed{1}", "")]

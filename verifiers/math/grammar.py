@@ -26,6 +26,9 @@ from verifiers.math.words import vocabulary
 DEEPEST = 60
 """Nesting beyond this is refused: answers have a handful of levels, bombs have thousands."""
 
+DEEPEST_TREE = 150
+"""Levels of a tree; the recursive functions over trees stay far from Python's limit."""
+
 LONGEST_NUMERAL = 4000
 """Digits of one numeral; Python itself refuses more than 4300."""
 

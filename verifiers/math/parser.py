@@ -20,6 +20,7 @@ from verifiers.math import units
 from verifiers.math.grammar import (
     APPROXIMATELY,
     CONDITIONS,
+    DEEPEST_TREE,
     ENDS,
     MOST_BARS,
     OPENERS,
@@ -47,6 +48,7 @@ from verifiers.math.tree import (
     Rel,
     SetOp,
     Text,
+    depth,
     quotient,
 )
 
@@ -62,7 +64,7 @@ def parse(text: str) -> Node:
         raise ParseError("nothing to read")
     bars = [index for index, token in enumerate(tokens) if token.kind in ("|", "norm")]
     if not bars:
-        return Parser(tokens).answer()
+        return checked(Parser(tokens).answer())
     if len(bars) > MOST_BARS:
         raise ParseError(f"more than {MOST_BARS} bars")
     error = ParseError("bars that do not pair")
@@ -71,10 +73,17 @@ def parse(text: str) -> Node:
         for index, role in zip(bars, roles, strict=True):
             attempt[index] = Token(role, tokens[index].kind, tokens[index].spaced)
         try:
-            return Parser(attempt).answer()
+            return checked(Parser(attempt).answer())
         except ParseError as failed:
             error = failed
     raise error
+
+
+def checked(tree: Node) -> Node:
+    """The tree, unless it is deeper than what the walks over it can bear (`2!!!…`)."""
+    if depth(tree) > DEEPEST_TREE:
+        raise ParseError(f"a tree deeper than {DEEPEST_TREE}")
+    return tree
 
 
 def _bar_roles(count: int) -> list[tuple[str, ...]]:
@@ -105,7 +114,6 @@ class Parser(Primaries):
 
     def items(self) -> Node:
         """Items up to a closing token."""
-        self.enter()
         found: list[Node] = []
         starts = [0]  # where the alternatives of "a, b or c, d" begin
         alternatives = False
@@ -121,7 +129,6 @@ class Parser(Primaries):
                 if separator in ("and", "or"):
                     raise ParseError("a list that ends in a conjunction")
                 break
-        self.depth -= 1
         if len(found) == 1:
             return found[0]
         lengths = {end - start for start, end in itertools.pairwise([*starts, len(found)])}
@@ -224,7 +231,6 @@ class Parser(Primaries):
 
     def relation(self) -> Node:
         """A chain of relations."""
-        self.enter()
         if self.token.kind == "=" or (self.token.value in ("approx", "sim") and self.token.kind == "command"):
             self.position += 1
         parts = [self.residue(self.set_expression())]
@@ -248,7 +254,6 @@ class Parser(Primaries):
             self.position += 1
             ops.append(op)
             parts.append(self.residue(self.set_expression()))
-        self.depth -= 1
         return Rel(tuple(ops), tuple(parts)) if ops else parts[0]
 
     def residue(self, value: Node) -> Node:
@@ -288,7 +293,6 @@ class Parser(Primaries):
 
     def sum(self) -> Node:
         """Signed terms."""
-        self.enter()
         terms = []
         first = True
         while True:
@@ -298,14 +302,12 @@ class Parser(Primaries):
             term = self.product()
             terms.append({"+": term, None: term}.get(sign) or signed(sign, term))
             first = False
-        self.depth -= 1
         return terms[0] if len(terms) == 1 else Add(tuple(terms))
 
     # --- products ---
 
     def product(self) -> Node:
         """Factors side by side or with operators; division binds like multiplication, from the left."""
-        self.enter()
         found = self.factor()
         while True:
             token = self.token
@@ -323,5 +325,4 @@ class Parser(Primaries):
                 found = times(found, self.factor())
             else:
                 break
-        self.depth -= 1
         return found

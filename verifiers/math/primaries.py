@@ -97,6 +97,13 @@ class Primaries(Stream, ABC):
     def power(self, base: Node) -> Node:
         """What `^` does to `base`: a power, a degree sign, or an ordinal's suffix."""
         self.expect("^")
+        self.enter()
+        found = self.raised(base)
+        self.depth -= 1
+        return found
+
+    def raised(self, base: Node) -> Node:
+        """`base` to what stands behind the caret."""
         token, after = self.token, self.peek()
         braced = token.kind == "{"
         inner = after if braced else token

@@ -60,7 +60,7 @@ def read(text: str) -> Reading:
         spelling = normalise(text)
         try:
             tree = parse(spelling)
-        except ParseError as error:
+        except (ParseError, RecursionError) as error:
             problem = str(error)
     plain = " ".join(_FONT.sub(r"\1", spelling).split())
     has_words = tree is None or any(isinstance(node, (Text, Quantity, Named)) for node in walk(tree))

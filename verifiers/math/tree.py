@@ -215,6 +215,16 @@ def walk(node: Node) -> list[Node]:
     return found
 
 
+def depth(node: Node) -> int:
+    """Levels of a tree, counted without recursion."""
+    levels = 0
+    level = [node]
+    while level:
+        levels += 1
+        level = [child for parent in level for child in children(parent)]
+    return levels
+
+
 def to_json(value: Any) -> Any:
     """Nodes as nested lists of strings and numbers, for another process."""
     if isinstance(value, Node):

@@ -152,7 +152,7 @@ class MathVerifier:
             return "wrong", f"the {side} cannot be read as mathematics: {problem}"
         try:
             return self._compare(gold, gold_tree, pred, pred_tree, oracle)
-        except TooLargeError as error:
+        except (TooLargeError, RecursionError) as error:
             return "refused", str(error)
 
     def _tree(self, reading: Reading) -> Node | None:
