@@ -52,6 +52,27 @@ def test_ones_own_verifier_and_problems(tmp_path: Path) -> None:
     assert '"reason": "wrong"' in (tmp_path / "run/completions.jsonl").read_text()
 
 
+def test_ones_own_verifier_and_problems_by_registering_them(tmp_path: Path) -> None:
+    (code,) = (block for block in blocks("README.md", "python") if "Parity" in block)
+    (tmp_path / "my_domain.py").write_text(code)
+    script = """
+import mrl_env, verifiers
+from algorithms import Trainer, TrainingConfig
+from mrl_env import problems
+from my_domain import Numbers, Parity
+
+verifiers.register("parity", Parity)
+problems.register("numbers", Numbers)
+mrl_env.register("numbers-mutual-v0", kwargs={"problems": "numbers", "verifier": "parity"})
+assert mrl_env.make("numbers-mutual-v0").reset(seed=0)[1]["policy_0"]["problems"][0].question.startswith("Is ")
+config = TrainingConfig(algorithm="sgt", env="numbers-mutual-v0", problems="numbers", verifier="parity", max_steps=3,
+                        eval_size=8, output_dir="run")
+print(Trainer(config).train()["policy_1"]["reward"])
+"""
+    assert 0.0 <= float(run(["-c", script], tmp_path)) <= 1.0
+    assert "even or odd?" in (tmp_path / "run/completions.jsonl").read_text()
+
+
 def test_ones_own_algorithm(tmp_path: Path) -> None:
     (code,) = (block for block in blocks("CONTRIBUTING.md", "python") if "Imitate" in block)
     assert code.count("\n") < 60

@@ -93,7 +93,8 @@ def draw(weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     offset = torch.searchsorted(cumulative, target - before, right=True)
     # Rounding may point behind the last positive weight of the block; step back to it.
     last = _BLOCK - 1 - (inside.flip(-1) > 0).int().argmax(-1, keepdim=True)
-    return (block * _BLOCK + torch.minimum(offset, last)).squeeze(-1)
+    # Weights that are NaN point anywhere; an index outside the vocabulary would take down a GPU's context.
+    return (block * _BLOCK + torch.minimum(offset, last)).squeeze(-1).clamp(max=size - 1)
 
 
 @dataclass(frozen=True)

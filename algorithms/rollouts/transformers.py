@@ -56,6 +56,9 @@ def generate(
 
     Returns:
         P lists of G rollouts.
+
+    Raises:
+        RuntimeError: if the model's logits are NaN or infinite.
     """
     was_training = model.training
     model.eval()
@@ -77,6 +80,11 @@ def generate(
 
     for step in range(config.max_completion_length):
         drawn = draw_tokens(logits, uniforms[running, step], config)
+        if drawn.logprobs.isnan().any():
+            raise RuntimeError(
+                f"{model.config.name_or_path or type(model).__name__}: logits are not finite at token {step} of the "
+                "completions, so nothing can be drawn; the weights are broken, or too large for their dtype (try fp32)"
+            )
         alive = _record(rows, running.tolist(), drawn.token_ids.tolist(), drawn.logprobs.tolist(),
                         drawn.entropies.tolist(), eos_token_ids, ends_answer)  # fmt: skip
         if step + 1 == config.max_completion_length or not any(alive):

@@ -212,6 +212,18 @@ def test_a_completion_ends_with_its_end_of_sequence_or_at_the_limit(policy: Poli
         assert completion.trace.total == pytest.approx(sum(completion.logprobs), abs=1e-4)
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("temperature", [1.0, 0.0])
+def test_broken_weights_are_named(
+    value: float, temperature: float, make_llama: Callable[..., LlamaForCausalLM]
+) -> None:
+    model = make_llama()
+    with torch.no_grad():
+        model.lm_head.weight[7] = value
+    with pytest.raises(RuntimeError, match="LlamaForCausalLM: logits are not finite at token 0"):
+        generate(model, [(3, 4)], 2, SamplingConfig(temperature=temperature), [1, 2], {1})
+
+
 def test_length_one(policy: Policy) -> None:
     [[rollout]] = generate(
         policy.model, [prompts_of(policy)[0]], 1, SamplingConfig(max_completion_length=1), [1], policy.eos_token_ids

@@ -180,10 +180,10 @@ class Judge:
         pred_value, pred_words = (pred.value, pred.words) if isinstance(pred, Quantity) else (pred, "")
         gold_unit, pred_unit = _unit(gold_value, gold_words), _unit(pred_value, pred_words)
         if gold_unit is not None and pred_unit is not None:
-            if gold_unit.dimensions != pred_unit.dimensions:
+            if units.contradict(gold_unit, pred_unit):
                 angles = all("angle" in dict(unit.dimensions) for unit in (gold_unit, pred_unit))
                 return angles and self.expressions_safely(gold_value, pred_value)
-            if gold_unit.factor != pred_unit.factor:
+            if gold_unit.factor != pred_unit.factor and gold_unit.dimensions == pred_unit.dimensions:
                 scaled = [
                     Mul((_number_part(value), Num(unit.factor)))
                     for value, unit in ((gold_value, gold_unit), (pred_value, pred_unit))

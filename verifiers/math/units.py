@@ -49,6 +49,7 @@ def _table() -> dict[str, tuple[str, Fraction]]:
         "power": (("w watt", "1"), ("kw kilowatt", "1000")),
         "half day": (("a.m am", "1"), ("p.m pm", "2")),
         "area": (("acre", "1"),),
+        "unit": (("unit", "1"),),
         "celsius": (("celsius", "1"),),
         "fahrenheit": (("fahrenheit", "1"),),
     }  # fmt: skip
@@ -107,6 +108,14 @@ def scale(words: str) -> tuple[int, str]:
         factor *= _SCALES[key]
         rest = others.strip()
     return factor, rest
+
+
+def contradict(first: Unit, second: Unit) -> bool:
+    """Whether two units measure different things; "square units" may be any area."""
+    if first.dimensions == second.dimensions:
+        return False
+    generic = [tuple((name.replace("unit", "length"), power) for name, power in u.dimensions) for u in (first, second)]
+    return generic[0] != generic[1]
 
 
 @functools.lru_cache(maxsize=4096)
