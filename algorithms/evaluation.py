@@ -89,7 +89,7 @@ def _verify(
             name if verifier is None else verifier,
             [completion.text for _, completion in flat],
             [problems[p].answer for p, _ in flat],
-            [problems[p].metadata for p, _ in flat],
+            [problems[p].evidence for p, _ in flat],
         )
         for (p, _), verdict in zip(flat, judged, strict=True):
             verdicts[p].append(verdict)

@@ -74,7 +74,7 @@ def check_answers(problems: Iterable[Problem], verifier: Verifier | None) -> Non
     """
     for problem in problems:
         try:
-            verifiers.check_answer(verifier or problem.verifier, problem.answer, **problem.metadata)
+            verifiers.check_answer(verifier or problem.verifier, problem.answer, **problem.evidence)
         except BadGoldError as error:
             raise BadGoldError(f"problem {problem.id}: {error}") from error
 

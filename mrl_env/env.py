@@ -232,7 +232,7 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
                 raise ValueError(
                     f"problems[{i}] has metadata named {reserved.pop()!r}, which a verifier gets already; rename it"
                 )
-            check_answer(self._verifier_of(problem), problem.answer, **problem.metadata)
+            check_answer(self._verifier_of(problem), problem.answer, **problem.evidence)
         # Records meet under their problem's id.
         repeated = [id for id, count in Counter(problem.id for problem in problems).items() if count > 1]
         if repeated:
@@ -272,7 +272,7 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
                 name if self.verifier is None else self.verifier,
                 [text for _, text in keys],
                 [self._problems[p].answer for p, _ in keys],
-                [self._problems[p].metadata for p, _ in keys],
+                [self._problems[p].evidence for p, _ in keys],
             )
             verdicts.update(zip(keys, judged, strict=True))
         return {

@@ -48,6 +48,11 @@ class Problem:
         """The last message's content."""
         return self.messages[-1]["content"]
 
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """What a verifier gets beside completion and answer: the metadata, and the `question`, so as to know a copy of it."""
+        return {"question": self.question, **self.metadata}
+
 
 def user_message(content: str) -> tuple[Message, ...]:
     """A conversation of one user message."""

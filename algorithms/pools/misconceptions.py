@@ -11,7 +11,7 @@ import random
 import re
 from collections.abc import Callable
 
-from mrl_env.problems.arithmetic import Exercise, boxed, percent_unit, running_total
+from mrl_env.problems.arithmetic import Exercise, boxed, running_total
 
 
 def _flip_first_sign(exercise: Exercise) -> str:
@@ -39,11 +39,10 @@ def _report_first_factor(exercise: Exercise) -> str:
     return re.sub(r"\d+}$", f"{factor[1]}}}", exercise.solution)
 
 
-def _add_part_instead_of_multiply(exercise: Exercise) -> str:
-    percent, whole = exercise.operands
-    unit = percent_unit(percent)
-    part, times = whole * unit // 100, percent // unit
-    return boxed(f"{unit}% is {part}. {running_total(part, times)}", part + times)
+def _report_what_is_left(exercise: Exercise) -> str:
+    whole, part = exercise.operands[1], exercise.answer
+    steps = exercise.solution.rsplit(" ", 1)[0]
+    return boxed(f"{steps} {running_total(whole, -part)}", whole - part)
 
 
 def _stop_before_constant(exercise: Exercise) -> str:
@@ -57,7 +56,7 @@ _WRONG: dict[str, Callable[[Exercise], str]] = {
     "mult": _add_instead_of_multiply,
     "linear": _move_term_without_changing_sign,
     "modgcd": _report_first_factor,
-    "percent": _add_part_instead_of_multiply,
+    "percent": _report_what_is_left,
     "poly": _stop_before_constant,
 }
 

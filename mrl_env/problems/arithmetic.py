@@ -81,7 +81,7 @@ def running_total(first: int, *terms: int) -> str:
     return " ".join(steps)
 
 
-def percent_unit(percent: int) -> int:
+def _percent_unit(percent: int) -> int:
     """The percentage that a solution starts from: the largest of 10, 5 and 1 that divides."""
     return next(unit for unit in (10, 5, 1) if percent % unit == 0)
 
@@ -148,7 +148,7 @@ def _gcd(level: int, rng: random.Random) -> Draft:
 
 def _percent(level: int, rng: random.Random) -> Draft:
     unit = {1: 10, 2: rng.choice((1, 5)), 3: rng.choice((1, 5, 10))}[level]
-    times = rng.choice([times for times in range(2, 10) if percent_unit(unit * times) == unit])
+    times = rng.choice([times for times in range(2, 10) if _percent_unit(unit * times) == unit and unit * times != 50])
     part = rng.randint(3, 12) if level < 3 else rng.randint(11, 20)
     percent, whole = unit * times, part * 100 // unit
     steps = f"{unit}% is {part}. {part} * {times} = {part * times}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,27 @@ DEADLINE_SECONDS = 0.8
 
 MOST_KNOWN = 50_000
 """Decisions kept; then they are forgotten all at once."""
+
+
+_ESCAPED_BRACE = re.compile(r"\\[{}]")
+_SPACING = re.compile(r"[\s$]|\\(?:left|right|[,;:!])")
+_NUMERAL = re.compile(r"\d+")
+_SHORT_FRACTION = re.compile(r"frac\s*(\d)\s*(\d)")
+_PLAIN_NUMBER = re.compile(r"[-+]?[\d.,]+")
+
+
+def copies_question(reference: str, candidate: str, question: str) -> bool:
+    r"""Whether an answer is a formula that the question spells out, and not the form that was asked for.
+
+    "Simplify $\frac{6}{8}$" is not answered by $\frac{6}{8}$, nor "expand $(x+1)^2$" by $(x+1)^2$, though both are equal to
+    what was asked for: without this rule, repeating the question would be rewarded. A number without an operation is no
+    formula, and an answer with the reference's own numerals has its form, wherever it stands.
+    """
+    spelled = _SPACING.sub("", candidate)
+    own, asked = (_NUMERAL.findall(_SHORT_FRACTION.sub(r"\1 \2", text)) for text in (candidate, reference))
+    if own == asked or _PLAIN_NUMBER.fullmatch(spelled):
+        return False
+    return re.search(rf"(?<!\d){re.escape(spelled)}(?!\d)", _SPACING.sub("", question)) is not None
 
 
 class _SecondTierNeededError(Exception):
@@ -55,11 +77,20 @@ class MathVerifier:
         shared_pool().warm_up("verifiers.math.symbolic:ready", [])
 
     def check_answer(self, answer: str, **metadata: Any) -> None:
-        """Raise BadGoldError if there is nothing in `answer` that a completion could be compared with."""
+        """Raise BadGoldError if there is nothing in `answer` that a completion could be compared with.
+
+        An answer in words is compared as words; one that is empty, or whose braces do not match, cannot be given at all.
+        """
         self._reference(answer)
 
-    def verify(self, completion: str, answer: str, **metadata: Any) -> Verdict:
+    def verify(self, completion: str, answer: str, question: str = "", **metadata: Any) -> Verdict:
         """Judge one completion.
+
+        Args:
+            completion: the model's text.
+            answer: the reference.
+            question: what was asked, if it is known: a formula copied from it is no answer (see `copies_question`).
+            **metadata: not read.
 
         Raises:
             BadGoldError: see `check_answer`.
@@ -68,7 +99,7 @@ class MathVerifier:
         candidate = self._candidate(completion)
         if candidate is None:
             return Verdict(0.0, None, "no_answer", "no final answer in the completion")
-        return _verdict(candidate, self.decide(reference, candidate))
+        return _verdict(candidate, self._final(reference, candidate, self.decide(reference, candidate), question))
 
     def verify_batch(
         self, completions: Sequence[str], answers: Sequence[str], metadata: Sequence[Mapping[str, Any]]
@@ -95,14 +126,15 @@ class MathVerifier:
                 decided = threads.map(lambda pair: self.decide(*pair), open_pairs)
                 decisions = dict(zip(open_pairs, decided, strict=True))
         verdicts = []
-        for reference, candidate, problem in pairs:
+        for (reference, candidate, problem), about in zip(pairs, metadata, strict=True):
             if reference is None:
                 verdicts.append(Verdict(None, None, "bad_gold", problem))
             elif candidate is None:
                 verdicts.append(Verdict(0.0, None, "no_answer", "no final answer in the completion"))
             else:
                 decision = decisions.get((reference, candidate)) or self.decide(reference, candidate)
-                verdicts.append(_verdict(candidate, decision))
+                final = self._final(reference, candidate, decision, str(about.get("question", "")))
+                verdicts.append(_verdict(candidate, final))
         return verdicts
 
     def decide(self, reference: str, candidate: str, oracle: Oracle | None = None) -> Decision:
@@ -129,7 +161,17 @@ class MathVerifier:
         reference = extract_reference(answer)
         if not read(reference).spelling:
             raise BadGoldError(f"answer={answer[:200]!r} is empty; drop the problem or give its answer")
+        unescaped = _ESCAPED_BRACE.sub("", reference)
+        if unescaped.count("{") != unescaped.count("}"):
+            raise BadGoldError(f"answer={answer[:200]!r} has braces that do not match; correct it or drop the problem")
         return reference
+
+    @staticmethod
+    def _final(reference: str, candidate: str, decision: Decision, question: str) -> Decision:
+        """The decision, unless what is right by value is only a copy of the question."""
+        if decision[0] == "right" and question and copies_question(reference, candidate, question):
+            return "wrong", "a formula copied from the question"
+        return decision
 
     def _candidate(self, completion: str) -> str | None:
         found = extract(completion, self.fallback)
