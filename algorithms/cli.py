@@ -29,7 +29,7 @@ from algorithms.config import (
     read_yaml,
 )
 from algorithms.devices import make_plan
-from algorithms.learner import NonFiniteError
+from algorithms.errors import NonFiniteError
 from algorithms.policy import load_renderer, load_tokenizer
 from algorithms.setup import make_env, planned_steps
 from algorithms.trainer import Trainer

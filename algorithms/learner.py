@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from algorithms.errors import NonFiniteError
 from algorithms.losses import Denominators, LossConfig, batch_loss, denominators, token_logprobs
 from algorithms.metrics import UpdateMeter
 from algorithms.optimization import MasterOptimizer, ScheduleType, scheduled_learning_rate
@@ -50,10 +51,6 @@ class LearnerConfig:
     num_iterations: int = 1
     max_grad_norm: float = 1.0
     max_skipped_updates: int = 5
-
-
-class NonFiniteError(RuntimeError):
-    """Loss or gradient has not been finite for too many updates in a row."""
 
 
 class Learner:

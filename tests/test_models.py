@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +37,8 @@ def config(models: Path, **changes: object) -> TrainingConfig:
 
 
 @pytest.fixture(scope="module", params=[0, 1], ids=["smollm2", "gemma3"])
-def policy(request: pytest.FixtureRequest, models: Path) -> Iterator[Policy]:
-    yield load_policy(config(models).policies()[request.param], "cpu")
+def policy(request: pytest.FixtureRequest, models: Path) -> Policy:
+    return load_policy(config(models).policies()[request.param], "cpu")
 
 
 def test_the_prompt_has_one_beginning_of_sequence_and_no_more(policy: Policy) -> None:

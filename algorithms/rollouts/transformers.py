@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
+from algorithms.errors import NonFiniteError
 from algorithms.rollouts.sampling import SamplingConfig, draw_tokens, row_uniforms
 from mrl_env.types import FinishReason
 
@@ -58,7 +59,7 @@ def generate(
         P lists of G rollouts.
 
     Raises:
-        RuntimeError: if the model's logits are NaN or infinite.
+        NonFiniteError: if the model's logits are NaN or infinite.
     """
     was_training = model.training
     model.eval()
@@ -81,7 +82,7 @@ def generate(
     for step in range(config.max_completion_length):
         drawn = draw_tokens(logits, uniforms[running, step], config)
         if drawn.logprobs.isnan().any():
-            raise RuntimeError(
+            raise NonFiniteError(
                 f"{model.config.name_or_path or type(model).__name__}: logits are not finite at token {step} of the "
                 "completions, so nothing can be drawn; the weights are broken, or too large for their dtype (try fp32)"
             )

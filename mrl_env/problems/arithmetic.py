@@ -3,7 +3,7 @@
 It is the problem source of the embedded demonstration pool, apart from the MATH-like default. Numbers are small on
 purpose, so that tens of optimizer steps are enough to see an algorithm work; every answer is an integer, and every
 problem has a worked solution of a line. Operands are drawn such that the usual slips (a wrong sign, adding for
-multiplying, reporting the quotient for the remainder) never give the right answer by luck.
+multiplying, reporting the quotient for the remainder, the rest for the part) never give the right answer by luck.
 """
 
 from __future__ import annotations
@@ -148,6 +148,7 @@ def _gcd(level: int, rng: random.Random) -> Draft:
 
 def _percent(level: int, rng: random.Random) -> Draft:
     unit = {1: 10, 2: rng.choice((1, 5)), 3: rng.choice((1, 5, 10))}[level]
+    # Not 50%: who takes the rest for the part would be right.
     times = rng.choice([times for times in range(2, 10) if _percent_unit(unit * times) == unit and unit * times != 50])
     part = rng.randint(3, 12) if level < 3 else rng.randint(11, 20)
     percent, whole = unit * times, part * 100 // unit

@@ -125,5 +125,7 @@ def _construct(factory: Factory, name: str, split: str, seed: int, options: dict
         inspect.signature(factory).bind(split=split, seed=seed, **options)
     except TypeError as error:
         parameters = ", ".join(inspect.signature(factory).parameters)
-        raise ValueError(f"problems={name!r} cannot be made with {options!r}: {error}; it takes {parameters}") from error
+        raise ValueError(
+            f"problems={name!r} cannot be made with {options!r}: {error}; it takes {parameters}"
+        ) from error
     return factory(split=split, seed=seed, **options)

@@ -13,7 +13,8 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from algorithms.learner import Learner, NonFiniteError
+from algorithms.errors import NonFiniteError
+from algorithms.learner import Learner
 from algorithms.losses import Denominators, LossConfig, batch_loss, denominators, token_logprobs, token_shares
 from algorithms.optimization import MasterOptimizer, scheduled_learning_rate
 from algorithms.samples import Sample, collate, make_sample

@@ -130,7 +130,10 @@ def test_misconceptions_worked_by_hand() -> None:
             ("modgcd", "Find the gcd of 12 and 18.", r"12 = 6 * 2. 18 = 6 * 3. \boxed{6}", 6, (12, 18)),
             r"12 = 6 * 2. 18 = 6 * 3. \boxed{2}",
         ),
-        (("percent", "Find 35% of 320.", "", 112, (35, 320)), r"5% is 16. 16 + 7 = 23. \boxed{23}"),
+        (
+            ("percent", "Find 35% of 320.", r"5% is 16. 16 * 7 = 112. \boxed{112}", 112, (35, 320)),
+            r"5% is 16. 16 * 7 = 112. 320 - 112 = 208. \boxed{208}",
+        ),
         (
             (
                 "poly", "Evaluate x^2 + 8x + 7 at x = 9.",

@@ -299,7 +299,7 @@ class TestFaults:
         assert caplog.text.count("policy_1: no peer's completion has reached its rows in 2 steps") == 1
 
     def test_non_finite_loss_stops_with_the_policy_named(self, tmp_path: Path) -> None:
-        from algorithms.learner import NonFiniteError
+        from algorithms.errors import NonFiniteError
 
         trainer = Trainer(config(tmp_path / "run", max_skipped_updates=1, eval_steps=0, algorithm="grpo"))
 
