@@ -34,6 +34,7 @@ PER_POLICY = (
     "dtype",
     "device",
     "learning_rate",
+    "optim",
     "per_device_train_batch_size",
     "chat_template",
 )
@@ -72,6 +73,8 @@ class ProblemOptions:
     """Problem source: arithmetic, math, a .jsonl/.json/.csv/.parquet file, hub:owner/name, or a dotted path."""
     problem_options: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the problem source, such as subjects and levels."""
+    skip_invalid: bool = False
+    """Leave malformed rows of a file or dataset out, and say how many; otherwise the first one stops the run."""
     eval_problems: str | None = None
     """Source of the held-out problems; by default the test split of problems."""
     eval_problem_options: Mapping[str, Any] = field(default_factory=dict)
@@ -128,7 +131,7 @@ class LearningOptions:
     """Schedule after the warm-up."""
     warmup_steps: int = 5
     """Optimizer updates over which the learning rate rises."""
-    optim: str = "torch.optim:AdamW"
+    optim: tuple[str, ...] = ("torch.optim:AdamW",)
     """Optimizer class as a dotted path."""
     optim_args: Mapping[str, Any] = field(default_factory=lambda: {"betas": (0.9, 0.99), "weight_decay": 0.0})
     """Arguments of the optimizer, but the learning rate."""
@@ -306,6 +309,7 @@ class TrainingConfig(
                 algorithm=_nth(self.algorithm, i),
                 dtype=_nth(self.dtype, i),
                 learning_rate=_nth(self.learning_rate, i),
+                optim=_nth(self.optim, i),
                 per_device_train_batch_size=_nth(self.per_device_train_batch_size, i),
                 chat_template=_nth(self.chat_template, i),
                 chat_template_kwargs=self.chat_template_kwargs,
@@ -317,6 +321,11 @@ class TrainingConfig(
     def algorithms(self) -> list[Algorithm]:
         """Each policy's algorithm, with its options."""
         return make_algorithms([policy.algorithm for policy in self.policies()], self.algorithm_options)
+
+    def source_options(self, *, held_out: bool = False) -> dict[str, Any]:
+        """Arguments of the problem source, or of the held-out one."""
+        options = self.eval_problem_options if held_out and self.eval_problem_options else self.problem_options
+        return {**options, **({"skip_invalid": True} if self.skip_invalid else {})}
 
     def make_verifier(self) -> Verifier | None:
         """The verifier of all problems; None where each problem names its own.
@@ -392,6 +401,7 @@ class PolicyConfig:
     algorithm: str
     dtype: Dtype
     learning_rate: float
+    optim: str
     per_device_train_batch_size: int
     chat_template: str | None
     chat_template_kwargs: Mapping[str, Any]

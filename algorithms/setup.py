@@ -30,7 +30,7 @@ def make_env(
     arguments: dict[str, Any] = {
         "agents": list(algorithms),
         "problems": config.problems,
-        "problem_options": config.problem_options,
+        "problem_options": config.source_options(),
         "split": "train",
         "problems_per_episode": config.problems_per_step,
         "generations": config.num_generations,
@@ -57,7 +57,7 @@ def load_eval_problems(config: TrainingConfig) -> list[Problem]:
             f"eval_problems is not set, and problems={config.problems!r} is a file without a held-out split; name a file of "
             "held-out problems, or evaluate never with eval_steps 0"
         )
-    options = config.eval_problem_options or config.problem_options
+    options = config.source_options(held_out=True)
     source = load_problems(config.eval_problems or config.problems, split="test", seed=config.seed, **options)
     return [source[i] for i in range(min(config.eval_size, len(source)))]
 
@@ -121,7 +121,7 @@ def make_learner(config: TrainingConfig, policy: Policy, total_steps: int) -> Le
     rows = settings.per_device_train_batch_size * config.gradient_accumulation_steps
     problems = rows // config.num_generations
     optimizer = MasterOptimizer(
-        policy.model.parameters(), import_dotted(config.optim), lr=settings.learning_rate, **config.optim_args
+        policy.model.parameters(), import_dotted(settings.optim), lr=settings.learning_rate, **config.optim_args
     )
     return Learner(
         policy.name,

@@ -139,3 +139,29 @@ class TestCommandLine:
         for name in ("prp", "xgrpo", "sgt"):
             module = sys.modules[algorithm_class(name).__module__]
             assert "Differs from GRPO in" in (module.__doc__ or "")
+
+
+class TestProblemFiles:
+    def test_malformed_rows_stop_the_run_or_are_counted(self, tmp_path: Any) -> None:
+        from algorithms.setup import load_eval_problems
+
+        rows = [
+            '{"problem": "1 + 1", "answer": "2"}',
+            '{"problem": "1 + 2", "answer": ""}',
+            '{"problem": "2 + 2", "answer": "4"}',
+        ]
+        (tmp_path / "mine.jsonl").write_text("\n".join(rows))
+        flags = ["--eval_problems", str(tmp_path / "mine.jsonl"), "--problems", str(tmp_path / "mine.jsonl")]
+        _, strict = parse("grpo", flags)
+        with pytest.raises(ValueError, match=r"mine.jsonl: 1 malformed row(.|\n)*line 2, column 'answer'"):
+            load_eval_problems(strict)
+        _, lenient = parse("grpo", [*flags, "--skip_invalid"])
+        with pytest.warns(UserWarning, match="left out 1 malformed row"):
+            assert [problem.answer for problem in load_eval_problems(lenient)] == ["2", "4"]
+
+    def test_a_file_has_no_held_out_split_of_its_own(self, tmp_path: Any) -> None:
+        from algorithms.setup import load_eval_problems
+
+        (tmp_path / "mine.jsonl").write_text('{"problem": "1 + 1", "answer": "2"}\n')
+        with pytest.raises(ValueError, match="eval_problems is not set"):
+            load_eval_problems(TrainingConfig(problems=str(tmp_path / "mine.jsonl")))
