@@ -402,6 +402,19 @@ class TestMixtures:
         for values in metrics.values():
             assert 0 < values["exchange/peer_rows"] <= 16
 
+    @pytest.mark.parametrize("algorithm", ["sgt", "prp", "xgrpo"])
+    def test_permuting_the_agents_permutes_the_results(self, tmp_path: Path, algorithm: str) -> None:
+        agents = {"a": "tiny-llama", "b": "tiny-qwen3", "c": "tiny-llama"}
+        found = []
+        for order in (("a", "b", "c"), ("c", "a", "b")):
+            run = tmp_path / "".join(order)
+            Trainer(config(run, agents=order, model_name_or_path=tuple(agents[name] for name in order),
+                           algorithm=algorithm, eval_steps=0, max_steps=2, num_threads=1)).train()  # fmt: skip
+            lines = {(line["step"], line["policy"]): line for line in untimed(run) if line["policy"] != "pool"}
+            found.append((weights(run / "checkpoint-2"), lines))
+        assert found[0] == found[1]
+        assert set(found[0][0]) == {"a", "b", "c"}
+
     def test_weight_zero_gives_grpo_to_the_bit(self, tmp_path: Path) -> None:
         runs = {"grpo": ("grpo", {}), "sgt": ("sgt", {"sgt_weight": 0.0}), "xgrpo": ("xgrpo", {"xgrpo_mix": 0.0})}
         found = {}
