@@ -40,7 +40,7 @@ pool: $(VENV)/.installed
 	$(BIN)/python -m algorithms.pools.build
 
 clean:
-	rm -rf $(VENV) runs build *.egg-info
+	rm -rf $(VENV) $(RUNS) build *.egg-info
 
 # Debian and Ubuntu leave venv out of their Python; where it is missing, it is installed if we may.
 $(VENV)/.created:

@@ -36,13 +36,15 @@ def save_checkpoint(
     config_yaml: str,
     limit: int | None = None,
 ) -> Path:
-    """Write `checkpoint-{step}` and remove the oldest ones beyond the limit.
+    """Write `checkpoint-{step}`, unless it is there already, and remove the oldest ones beyond the limit.
 
     Raises:
         OSError: if it cannot be written (disk full, read-only); what was half written is removed, earlier checkpoints stay.
     """
     folder = output_dir / f"checkpoint-{step}"
     scratch = output_dir / f".checkpoint-{step}.part"
+    if folder in list_checkpoints(output_dir):
+        return folder
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         for name, policy in policies.items():
@@ -52,7 +54,6 @@ def save_checkpoint(
             torch.save(learner.state_dict(), scratch / "optimizer" / f"{name}.pt")
         (scratch / "config.yaml").write_text(config_yaml, encoding="utf-8")
         (scratch / "trainer_state.json").write_text(json.dumps({"step": step, **state}, indent=2), encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
         scratch.rename(folder)
     except Exception as error:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -79,7 +80,12 @@ def load_checkpoint(folder: Path, policies: Mapping[str, Policy], learners: Mapp
             raise ValueError(
                 f"{folder} has no policy {name!r} (it has {', '.join(saved)}); resume with the same policies"
             )
-        policy.load_weights(folder / name)
+        try:
+            policy.load_weights(folder / name)
+        except RuntimeError as error:
+            raise ValueError(
+                f"{folder / name} holds another model than {name} is; resume with the same models"
+            ) from error
         learner = learners[name]
         device = next(policy.model.parameters()).device
         learner.load_state_dict(torch.load(folder / "optimizer" / f"{name}.pt", map_location=device, weights_only=True))
@@ -88,15 +94,16 @@ def load_checkpoint(folder: Path, policies: Mapping[str, Policy], learners: Mapp
 
 
 def list_checkpoints(output_dir: Path) -> list[Path]:
-    """The checkpoint folders, oldest step first."""
+    """The whole checkpoint folders, oldest step first."""
     if not output_dir.is_dir():
         return []
-    found = [(int(match[1]), path) for path in output_dir.iterdir() if (match := _NAME.fullmatch(path.name))]
+    named = [(int(match[1]), path) for path in output_dir.iterdir() if (match := _NAME.fullmatch(path.name))]
+    found = [(step, path) for step, path in named if (path / "trainer_state.json").is_file()]
     return [path for _, path in sorted(found)]
 
 
 def resolve_checkpoint(output_dir: Path, resume_from_checkpoint: str | None) -> Path | None:
-    """The checkpoint to resume from: None to begin anew, also for `auto` where there is none yet.
+    """The checkpoint to resume from: None to begin anew, also for `auto` where nothing has been done yet.
 
     Raises:
         ValueError: if a named folder is no checkpoint.
@@ -127,8 +134,15 @@ def claim_folder(output_dir: Path, *, resuming: bool, overwrite: bool) -> None:
 
 def clear_run(output_dir: Path) -> None:
     """Remove the checkpoints and event files of an earlier run, and nothing else."""
-    for path in (*list_checkpoints(output_dir), output_dir / "tensorboard"):
+    for path in (*output_dir.glob("checkpoint-*"), *output_dir.glob(".checkpoint-*"), output_dir / "tensorboard"):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def forget_later_checkpoints(output_dir: Path, step: int) -> None:
+    """Remove the checkpoints behind the step that a run goes on from: they belong to a course that is given up."""
+    for path in list_checkpoints(output_dir):
+        if int(path.name.removeprefix("checkpoint-")) > step:
+            shutil.rmtree(path)
 
 
 def _read_state(folder: Path) -> dict[str, Any]:

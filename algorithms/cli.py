@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
+from pathlib import Path
 from typing import Any, TypeVar, get_origin
 
 import tyro
@@ -17,6 +18,7 @@ import yaml
 from transformers.utils import logging as transformers_logging
 
 from algorithms.algorithm import Algorithm, algorithm_class
+from algorithms.checkpoints import resolve_checkpoint
 from algorithms.config import (
     ExchangeOptions,
     LearningOptions,
@@ -97,8 +99,7 @@ def parse(algorithm: str, arguments: Sequence[str]) -> tuple[CommandOptions, Tra
         ValueError: on an invalid value or an unknown key of the config file.
         SystemExit: on an unknown flag, or after `--help`.
     """
-    file = _config_file(arguments)
-    values = {"algorithm": algorithm, **(read_yaml(file) if file is not None else {})}
+    values = {"algorithm": algorithm, **base_values(arguments)}
     base = TrainingConfig.from_dict(values)
     option_class = algorithm_class(algorithm)
     known = {f.name for f in fields(option_class)}
@@ -122,7 +123,13 @@ def parse(algorithm: str, arguments: Sequence[str]) -> tuple[CommandOptions, Tra
     values = {f.name: getattr(getattr(parsed, name), f.name) for name, cls in SECTIONS.items() for f in fields(cls)}
     values["algorithm_options"] = {**values["algorithm_options"], **changed}
     command: CommandOptions = parsed.command
-    return command, TrainingConfig(**values)
+    config = TrainingConfig(**values)
+    if algorithm not in config.algorithm:
+        logging.getLogger(__name__).warning(
+            "python -m algorithms.%s trains %s, which the configuration names; write --algorithm %s to change it",
+            algorithm, ", ".join(config.algorithm), algorithm,
+        )  # fmt: skip
+    return command, config
 
 
 def dry_run(config: TrainingConfig) -> str:
@@ -145,12 +152,31 @@ def dry_run(config: TrainingConfig) -> str:
     return "\n\n".join([config.to_yaml(), str(plan), time, *prompts])
 
 
-def _config_file(arguments: Sequence[str]) -> str | None:
-    """The value of --config, which must be known before the other flags get their defaults."""
+def base_values(arguments: Sequence[str]) -> dict[str, Any]:
+    """What the flags' defaults are taken from: `--config`, or the configuration of the run that is resumed.
+
+    Raises:
+        ValueError: if the file is missing or no mapping.
+    """
+    file = _flag(arguments, "config")
+    if file is not None:
+        return read_yaml(file)
+    resume, output_dir = _flag(arguments, "resume_from_checkpoint"), _flag(arguments, "output_dir")
+    if resume is None or (resume == "auto" and output_dir is None):
+        return {}
+    checkpoint = resolve_checkpoint(Path(output_dir or "."), resume)
+    # What was a choice of that command alone is not taken over.
+    alone = ("resume_from_checkpoint", "overwrite_output_dir")
+    saved = {} if checkpoint is None else read_yaml(checkpoint / "config.yaml")
+    return {key: value for key, value in saved.items() if key not in alone}
+
+
+def _flag(arguments: Sequence[str], name: str) -> str | None:
+    """The value of a flag that must be known before the others get their defaults."""
     for i, argument in enumerate(arguments):
-        if argument.startswith("--config="):
+        if argument.startswith(f"--{name}="):
             return argument.partition("=")[2]
-        if argument == "--config" and i + 1 < len(arguments):
+        if argument == f"--{name}" and i + 1 < len(arguments):
             return arguments[i + 1]
     return None
 
@@ -190,5 +216,6 @@ def _mapping_from(text: str) -> dict[str, Any]:
 
 
 def _failure(error: BaseException, code: int) -> int:
-    print(f"{'error: ' if code != 130 else ''}{error}", file=sys.stderr)
+    message = str(error) or "stopped at once; the last checkpoint is whole"
+    print(f"{'error: ' if code != 130 else ''}{message}", file=sys.stderr)
     return code

@@ -28,6 +28,9 @@ T = TypeVar("T")
 
 Dtype = Literal["fp32", "bf16"]
 
+RESERVED_NAMES = {"pool", "optimizer", "config.yaml", "trainer_state.json"}
+"""Names that no policy may have: a checkpoint and the records use them."""
+
 PER_POLICY = (
     "algorithm",
     "model_name_or_path",
@@ -67,10 +70,11 @@ class PolicyOptions:
 class ProblemOptions:
     """What is asked."""
 
-    env: str = "math-mutual-v0"
+    env: str = "arithmetic-mutual-v0"
     """Environment id, or a dotted path pkg.module:Class."""
-    problems: str = "arithmetic"
-    """Problem source: arithmetic, math, a .jsonl/.json/.csv/.parquet file, hub:owner/name, or a dotted path."""
+    problems: str | None = None
+    """Problem source: arithmetic, math, a .jsonl/.json/.csv/.parquet file, hub:owner/name, or a dotted path; by default the
+    environment's own."""
     problem_options: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the problem source, such as subjects and levels."""
     skip_invalid: bool = False
@@ -97,6 +101,8 @@ class ExchangeOptions:
     """Who reads whom: all, ring, none, or a mapping from policy to the policies that it reads."""
     exchange_channels: tuple[str, ...] | None = None
     """Channels of every policy; by default those that its algorithm reads."""
+    exchange_log: bool = True
+    """Keep every shared record in exchange.jsonl."""
     exchange_replay: str | None = None
     """exchange.jsonl of a finished run, whose policies take part as peers once more."""
 
@@ -133,8 +139,8 @@ class LearningOptions:
     """Optimizer updates over which the learning rate rises."""
     optim: tuple[str, ...] = ("torch.optim:AdamW",)
     """Optimizer class as a dotted path."""
-    optim_args: Mapping[str, Any] = field(default_factory=lambda: {"betas": (0.9, 0.99), "weight_decay": 0.0})
-    """Arguments of the optimizer, but the learning rate."""
+    optim_args: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the optimizer, but the learning rate; AdamW has betas 0.9, 0.99 and no weight decay by default."""
     max_grad_norm: float = 1.0
     """Gradients are scaled down to this norm."""
     per_device_train_batch_size: tuple[int, ...] = (32,)
@@ -224,10 +230,20 @@ class TrainingConfig(
             if name in ("agents", "exchange_channels") and value is None:
                 continue
             object.__setattr__(self, name, tuple(value) if isinstance(value, list | tuple) else (value,))
+        if isinstance(self.exchange_topology, str) and self.exchange_topology.startswith("{"):
+            object.__setattr__(self, "exchange_topology", yaml.safe_load(self.exchange_topology))
+        for item in fields(self):
+            object.__setattr__(self, item.name, _typed(item.name, getattr(self, item.name), str(item.type)))
         self._check_policies()
         self._check_numbers()
         self.sampling()
-        self.algorithms()
+        for policy, algorithm in zip(self.policies(), self.algorithms(), strict=True):
+            missing = set(algorithm.channels) - set(self.exchange_channels or algorithm.channels)
+            if missing:
+                raise ValueError(
+                    f"exchange_channels={self.exchange_channels!r} lack {', '.join(sorted(missing))}, which {policy.algorithm} "
+                    f"reads; add them, or leave exchange_channels out"
+                )
 
     def _check_policies(self) -> None:
         count = len(self.model_name_or_path)
@@ -242,6 +258,8 @@ class TrainingConfig(
         if self.agents is not None and len(self.agents) != count:
             raise ValueError(f"agents has {len(self.agents)} names for {count} policies; give one per policy")
         names = agent_names(self.agents if self.agents is not None else count)
+        for name in RESERVED_NAMES & set(names):
+            raise ValueError(f"agents has the name {name!r}, which a run's folder uses itself; choose another")
         readers(self.exchange_topology, names)
         if self.verifier_options and self.verifier is None:
             raise ValueError(f"verifier_options={self.verifier_options!r}, but no verifier is named; set verifier")
@@ -433,6 +451,37 @@ def _nth(values: tuple[T, ...], i: int) -> T:
 def _require(name: str, value: Any, holds: bool, remedy: str) -> None:
     if not holds:
         raise ValueError(f"{name}={value!r} is invalid; {remedy}")
+
+
+_NUMBERS: dict[str, type[int] | type[float]] = {"int": int, "float": float}
+
+
+def _typed(name: str, value: Any, annotation: str) -> Any:
+    """The value if it is of the annotated kind; a number that a YAML file holds as text (1e-4) becomes one.
+
+    Raises:
+        ValueError: naming the field, the value and what is wanted.
+    """
+    kinds = annotation.replace("tuple[", "").replace(", ...]", "").split(" | ")
+    if isinstance(value, tuple):
+        return tuple(_typed(name, item, " | ".join(kinds)) for item in value)
+    if value is None and "None" in kinds:
+        return None
+    for kind in kinds:
+        if kind == "bool" and isinstance(value, bool):
+            return value
+        if kind in _NUMBERS and not isinstance(value, bool):
+            try:
+                number = _NUMBERS[kind](value)
+            except (TypeError, ValueError):
+                continue
+            if number == number and (isinstance(value, str) or number == value):
+                return number
+        if kind == "str" and isinstance(value, str):
+            return value
+    if set(kinds) <= {"bool", "int", "float", "str", "None"}:
+        raise ValueError(f"{name}={value!r} is no {' or '.join(kind for kind in kinds if kind != 'None')}")
+    return value
 
 
 def _plain(value: Any) -> Any:

@@ -92,16 +92,15 @@ class Plan:
         return next(placement.device for placement in self.placements if placement.policy.name == name)
 
     def seconds_per_step(self) -> float:
-        """A rough guess of a step's time: devices work side by side, the policies of one device in turn.
+        """A rough guess of a step's time; the policies take turns.
 
         Each device is asked for its speed at matrix products; models reach about a third of it.
         """
-        seconds: defaultdict[str, float] = defaultdict(float)
+        seconds = 0.0
         for placement in self.placements:
             need, dtype = placement.need, TORCH_DTYPES[placement.policy.dtype]
-            seconds[placement.device] += 3 * need.flops / matmul_speed(placement.device, dtype)
-            seconds[placement.device] += need.layer_calls * _SECONDS_PER_LAYER
-        return max(seconds.values())
+            seconds += 3 * need.flops / matmul_speed(placement.device, dtype) + need.layer_calls * _SECONDS_PER_LAYER
+        return seconds
 
     def __str__(self) -> str:
         rows = [

@@ -140,12 +140,14 @@ class Learner:
             "version": self.version,
             "due": self.due,
             "skipped": self.skipped,
+            "skipped_in_a_row": self._skipped_in_a_row,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
         self.optimizer.load_state_dict(state["optimizer"])
         self.version, self.due, self.skipped = state["version"], state["due"], state["skipped"]
+        self._skipped_in_a_row = state["skipped_in_a_row"]
 
     def _moves(self, row: Sample) -> bool:
         """Whether a row needs a forward pass: it has a gradient, or a KL term."""

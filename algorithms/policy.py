@@ -177,7 +177,7 @@ class Policy:
 
     def load_weights(self, folder: Path) -> None:
         """Take the weights that `save` wrote."""
-        saved = AutoModelForCausalLM.from_pretrained(folder, dtype=next(self.model.parameters()).dtype)
+        saved = type(self.model).from_pretrained(folder, dtype=next(self.model.parameters()).dtype)
         self.model.load_state_dict(saved.state_dict())
 
     def _completion(self, rollout: Rollout) -> Completion:

@@ -15,12 +15,17 @@ from algorithms.config import TrainingConfig
 from algorithms.learner import Learner, LearnerConfig
 from algorithms.optimization import MasterOptimizer
 from algorithms.policy import Policy
-from mrl_env.exchange import Exchange, JsonlExchange, ReplayExchange
+from mrl_env.exchange import Exchange, JsonlExchange, MemoryExchange, ReplayExchange
 from mrl_env.problems import load_problems
 from mrl_env.problems.files import is_problem_file
 from mrl_env.types import Problem
 from verifiers import BadGoldError, Verifier
 from verifiers.lookup import import_dotted
+
+DEFAULT_OPTIM_ARGS: dict[str, dict[str, Any]] = {
+    "torch.optim:AdamW": {"betas": (0.9, 0.99), "weight_decay": 0.0},
+}
+"""Arguments that an optimizer gets unless the user says otherwise."""
 
 
 def make_env(
@@ -29,12 +34,10 @@ def make_env(
     """The configured environment, each agent subscribed to what its algorithm reads."""
     arguments: dict[str, Any] = {
         "agents": list(algorithms),
-        "problems": config.problems,
-        "problem_options": config.source_options(),
+        **problem_arguments(config),
         "split": "train",
         "problems_per_episode": config.problems_per_step,
         "generations": config.num_generations,
-        "verifier": config.make_verifier(),
         "channels": {
             name: algorithm.channels if config.exchange_channels is None else config.exchange_channels
             for name, algorithm in algorithms.items()
@@ -48,17 +51,32 @@ def make_env(
     return mrl_env.make(config.env, **arguments)
 
 
+def problem_arguments(config: TrainingConfig) -> dict[str, Any]:
+    """What the environment is told of problems and verifier: what the user set, else what the domain was registered with."""
+    registered = {} if ":" in config.env else dict(mrl_env.spec(config.env).kwargs)
+    arguments = {key: registered[key] for key in ("problems", "problem_options", "verifier") if key in registered}
+    if config.problems is not None:
+        arguments = {**arguments, "problems": config.problems, "problem_options": {}}
+    if options := config.source_options():
+        arguments["problem_options"] = options
+    if (verifier := config.make_verifier()) is not None:
+        arguments["verifier"] = verifier
+    return arguments
+
+
 def load_eval_problems(config: TrainingConfig) -> list[Problem]:
     """The held-out problems: the first `eval_size` of the evaluation source; none if nothing is evaluated."""
     if not config.eval_steps:
         return []
-    if config.eval_problems is None and is_problem_file(config.problems):
+    training = problem_arguments(config)
+    problems = config.eval_problems or training.get("problems", "math")
+    if config.eval_problems is None and isinstance(problems, str) and is_problem_file(problems):
         raise ValueError(
-            f"eval_problems is not set, and problems={config.problems!r} is a file without a held-out split; name a file of "
+            f"eval_problems is not set, and problems={problems!r} is a file without a held-out split; name a file of "
             "held-out problems, or evaluate never with eval_steps 0"
         )
-    options = config.source_options(held_out=True)
-    source = load_problems(config.eval_problems or config.problems, split="test", seed=config.seed, **options)
+    options = config.source_options(held_out=True) or training.get("problem_options", {})
+    source = load_problems(problems, split="test", seed=config.seed, **options)
     return [source[i] for i in range(min(config.eval_size, len(source)))]
 
 
@@ -101,7 +119,9 @@ def make_exchange(config: TrainingConfig, agents: Sequence[str], output_dir: Pat
     Raises:
         ValueError: if topology or replay file do not fit.
     """
-    exchange: Exchange = JsonlExchange(agents, config.exchange_topology, path=output_dir / "exchange.jsonl")
+    exchange: Exchange = MemoryExchange(agents, config.exchange_topology)
+    if config.exchange_log:
+        exchange = JsonlExchange(agents, config.exchange_topology, path=output_dir / "exchange.jsonl")
     if config.exchange_replay is not None:
         exchange = ReplayExchange(exchange, config.exchange_replay)
     return exchange
@@ -120,9 +140,13 @@ def make_learner(config: TrainingConfig, policy: Policy, total_steps: int) -> Le
         policy.model.activation_checkpointing_enable()
     rows = settings.per_device_train_batch_size * config.gradient_accumulation_steps
     problems = rows // config.num_generations
-    optimizer = MasterOptimizer(
-        policy.model.parameters(), import_dotted(settings.optim), lr=settings.learning_rate, **config.optim_args
-    )
+    arguments = {**DEFAULT_OPTIM_ARGS.get(settings.optim, {}), **config.optim_args}
+    try:
+        optimizer = MasterOptimizer(
+            policy.model.parameters(), import_dotted(settings.optim), lr=settings.learning_rate, **arguments
+        )
+    except TypeError as error:
+        raise ValueError(f"optim={settings.optim!r} cannot be made with optim_args={arguments!r}: {error}") from error
     return Learner(
         policy.name,
         policy.model,

@@ -8,6 +8,7 @@ learner executes rows.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,8 +24,15 @@ from tqdm.auto import tqdm
 import mrl_env
 from algorithms.alarms import Alarms
 from algorithms.algorithm import Algorithm
-from algorithms.checkpoints import claim_folder, clear_run, load_checkpoint, resolve_checkpoint, save_checkpoint
-from algorithms.config import TrainingConfig
+from algorithms.checkpoints import (
+    claim_folder,
+    clear_run,
+    forget_later_checkpoints,
+    load_checkpoint,
+    resolve_checkpoint,
+    save_checkpoint,
+)
+from algorithms.config import TrainingConfig, read_yaml
 from algorithms.devices import Plan, make_plan
 from algorithms.evaluation import ProblemResult, evaluate, summarize
 from algorithms.interruption import Interruption
@@ -38,6 +46,12 @@ from mrl_env.seeding import derive_seed
 from mrl_env.types import Completion, Experience
 
 logger = logging.getLogger(__name__)
+
+MAY_CHANGE = {
+    "max_steps", "num_train_epochs", "output_dir", "overwrite_output_dir", "resume_from_checkpoint", "save_steps",
+    "save_total_limit", "logging_steps", "log_completions", "placement", "device",
+}  # fmt: skip
+"""Settings that a resumed run may change without being another run."""
 
 POOLED = ("reward", "reward_std", "frac_reward_zero_std", "success", "entropy", "kl", "exchange/rescue_rate")
 """Metrics whose mean over the policies is recorded for the pool."""
@@ -66,7 +80,7 @@ class Trainer:
         algorithms: Sequence[Algorithm] | None = None,
     ) -> None:
         self.config = config
-        self.output_dir = Path(config.output_dir or default_output_dir(config))
+        self.output_dir = run_folder(config)
         checkpoint = resolve_checkpoint(self.output_dir, config.resume_from_checkpoint)
         resuming = config.resume_from_checkpoint is not None
         claim_folder(self.output_dir, resuming=resuming, overwrite=config.overwrite_output_dir)
@@ -80,11 +94,13 @@ class Trainer:
             raise ValueError(
                 f"env has the agents {self.env.possible_agents}, but the policies are {names}; name them alike"
             )
+        if env is not None and config.eval_steps and config.eval_problems is None:
+            raise ValueError("env is your own, so eval_problems must be named; or evaluate never with eval_steps=0")
         self.eval_problems = load_eval_problems(config)
         check_answers(self.eval_problems, config.make_verifier())
-        source = getattr(self.env.unwrapped, "source", None)
-        if isinstance(source, Sequence):  # rows that are at hand already; what a source makes is checked as it is asked
-            check_answers(source, config.make_verifier())
+        source: Any = getattr(self.env.unwrapped, "source", None)
+        if getattr(source, "stored", False):  # rows of a file; what a source makes is checked as it is asked
+            check_answers((source[i] for i in range(len(source))), config.make_verifier())
         self.total_steps = planned_steps(config, self.env)
         self.policies = {p.name: load_policy(p, self.plan.device(p.name)) for p in config.policies()}
         self.learners = {name: make_learner(config, policy, self.total_steps) for name, policy in self.policies.items()}
@@ -94,11 +110,15 @@ class Trainer:
         }
         self.step = 0
         if checkpoint is None:
+            if resuming:
+                logger.warning("%s has no checkpoint yet: the run begins anew", self.output_dir)
             clear_run(self.output_dir)
             self.tracker = Tracker(self.output_dir)
         else:
             state = load_checkpoint(checkpoint, self.policies, self.learners)
             self.step = state["step"]
+            _warn_of_changes(checkpoint, config)
+            forget_later_checkpoints(self.output_dir, self.step)
             for name, alarms in self.alarms.items():
                 alarms.restore(state["alarms"][name])
             self.tracker = Tracker(self.output_dir, self.step, state["sizes"])
@@ -139,11 +159,11 @@ class Trainer:
         return self.results()
 
     def _train_step_or_save(self) -> dict[str, dict[str, float]]:
-        """A step; if problems, prompts or completions are refused before any weight has moved, nothing is lost."""
+        """A step; if problems, prompts or verifiers fail before any weight has moved, nothing is lost."""
         before = self.step
         try:
             return self.train_step()
-        except ValueError:
+        except Exception:
             if before > 0 and self.step == before:
                 self.save()
             raise
@@ -338,10 +358,42 @@ class Trainer:
         return tqdm(total=total, initial=initial, desc=title, unit=unit, dynamic_ncols=True, leave=title == "training")
 
 
-def default_output_dir(config: TrainingConfig) -> str:
-    """`runs/ALGORITHM-TIME`."""
+def run_folder(config: TrainingConfig) -> Path:
+    """Where the run is written: the configured folder, that of the checkpoint to resume from, or a new one.
+
+    Raises:
+        ValueError: if the newest checkpoint of no folder is asked for.
+    """
+    if config.output_dir is not None:
+        return Path(config.output_dir)
+    if config.resume_from_checkpoint == "auto":
+        raise ValueError("resume_from_checkpoint='auto' takes the newest checkpoint of output_dir; name output_dir")
+    if config.resume_from_checkpoint is not None:
+        return Path(config.resume_from_checkpoint).parent
+    return new_output_dir(config)
+
+
+def new_output_dir(config: TrainingConfig) -> Path:
+    """A new folder `runs/ALGORITHM-TIME`; runs that begin in the same second get different ones."""
     names = "-".join(dict.fromkeys(name.rpartition(":")[2].lower() for name in config.algorithm))
-    return f"runs/{names}-{time.strftime('%Y%m%d-%H%M%S')}"
+    base = f"{names}-{time.strftime('%Y%m%d-%H%M%S')}"
+    for number in itertools.count(1):
+        folder = Path("runs", base if number == 1 else f"{base}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return folder
+    raise AssertionError("unreachable")
+
+
+def _warn_of_changes(checkpoint: Path, config: TrainingConfig) -> None:
+    """Say which settings differ from those of the run that is resumed."""
+    saved = read_yaml(checkpoint / "config.yaml")
+    changed = {k: (saved.get(k), v) for k, v in config.to_dict().items() if k not in MAY_CHANGE and saved.get(k) != v}
+    if changed:
+        differences = "; ".join(f"{key}: {old!r} is now {new!r}" for key, (old, new) in changed.items())
+        logger.warning("the run goes on with other settings than it began with: %s", differences)
 
 
 @contextmanager

@@ -22,6 +22,12 @@ def rescue_rates(run: Path) -> dict[str, float]:
     return {policy: sum(values) / len(values) for policy, values in rates.items()}
 
 
+def short_names(runs: Sequence[Path]) -> list[str]:
+    """The folders' last names, or their whole paths where two would be called alike."""
+    names = [run.name for run in runs]
+    return names if len(set(names)) == len(names) else [str(run) for run in runs]
+
+
 def report(runs: Sequence[Path]) -> str:
     """A table per policy and one for the pool.
 
@@ -30,11 +36,12 @@ def report(runs: Sequence[Path]) -> str:
     """
     if not runs:
         raise ValueError("no runs given; usage: python -m benchmarks.report RUN [RUN ...]")
-    evaluated = {run.name: evaluations(run) for run in runs}
+    names = short_names(runs)
+    evaluated = {name: evaluations(run) for name, run in zip(names, runs, strict=True)}
     for name, found in evaluated.items():
         if not found:
             raise ValueError(f"{name} was never evaluated; set eval_steps")
-    rescued = {run.name: rescue_rates(run) for run in runs}
+    rescued = {name: rescue_rates(run) for name, run in zip(names, runs, strict=True)}
     tables = []
     for policy in next(iter(evaluated.values())):
         with_policy = {name: found[policy] for name, found in evaluated.items() if policy in found}

@@ -30,7 +30,7 @@ from mrl_env.exchange import (
 from mrl_env.problems import load_problems
 from mrl_env.seeding import derive_rng
 from mrl_env.spaces import action_space, observation_space
-from mrl_env.types import Action, Completion, Experience, Problem, ProblemSource
+from mrl_env.types import VERIFIER_ARGUMENTS, Action, Completion, Experience, Problem, ProblemSource
 from verifiers import Verdict, Verifier, check_answer, get, verify_batch
 
 Observation = dict[str, Any]
@@ -121,6 +121,7 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
             agent: observation_space(problems_per_episode, self.channels[agent]) for agent in self.possible_agents
         }
         self.action_spaces = {agent: action_space(problems_per_episode, generations) for agent in self.possible_agents}
+        self._traced = any("traces" in subscribed for subscribed in self.channels.values())
         self._seed = seed
         self._next_episode = 0
         self._problems: tuple[Problem, ...] = ()
@@ -227,11 +228,11 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
         for i, problem in zip(indices, problems, strict=True):
             if not isinstance(problem, Problem):
                 raise ValueError(f"problems[{i}] is a {type(problem).__name__}; a source gives mrl_env.Problem records")
-            reserved = {"completion", "answer"} & problem.metadata.keys()
-            if reserved:
-                raise ValueError(
-                    f"problems[{i}] has metadata named {reserved.pop()!r}, which a verifier gets already; rename it"
-                )
+            for key in problem.metadata:
+                if not isinstance(key, str) or key in VERIFIER_ARGUMENTS:
+                    raise ValueError(
+                        f"problems[{i}] has metadata named {key!r}, which a verifier gets already; rename it"
+                    )
             check_answer(self._verifier_of(problem), problem.answer, **problem.evidence)
         # Records meet under their problem's id.
         repeated = [id for id, count in Counter(problem.id for problem in problems).items() if count > 1]
@@ -298,7 +299,7 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
                     text=completion.text,
                     verdict=verdict,
                     advantage=float(advantage),
-                    trace=completion.trace,
+                    trace=completion.trace if self._traced else None,
                 )
                 for g, (completion, verdict, advantage) in enumerate(
                     zip(group, judged, group_advantages([v.score for v in judged]), strict=True)

@@ -187,5 +187,8 @@ class Experience:
         return self.verdict is not None and self.verdict.success
 
 
+VERIFIER_ARGUMENTS = frozenset({"self", "verifier", "completion", "answer", "question"})
+"""Names that a problem's metadata may not have: a verifier gets them as arguments already."""
+
 Action = Sequence[Sequence[str | Completion]]
 """What an agent plays: for each problem of the episode, its completions."""

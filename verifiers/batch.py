@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from verifiers.registry import get
+from verifiers.registry import resolve
 from verifiers.verdict import BadGoldError, Verdict, Verifier
 
 CHUNK = 4096
@@ -39,11 +39,38 @@ def safely(verifier: Verifier, completion: str, answer: str, metadata: Mapping[s
     a verifier must be neither a reward nor silence: both are counted under their reason and carry the text in `detail`.
     """
     try:
-        return verifier.verify(completion, answer, **metadata)
+        return _checked(verifier, "verify", verifier.verify(completion, answer, **metadata))
     except BadGoldError as error:
         return Verdict(score=None, reason="bad_gold", detail=str(error))
     except Exception as error:  # whatever a user's verifier raises is shown and counted, never a score
-        return Verdict(score=None, reason="error", detail=f"{type(error).__name__}: {error}")
+        return _failed(f"{type(error).__name__}: {error}")
+
+
+def _checked(verifier: object, method: str, result: object) -> Verdict:
+    """What a verifier returned, if it is a Verdict; else an error that says so."""
+    if isinstance(result, Verdict):
+        return result
+    name = type(verifier).__name__
+    return _failed(f"{name}.{method} returned {result!r:.200} ({type(result).__name__}); return a verifiers.Verdict")
+
+
+def _failed(detail: str) -> Verdict:
+    return Verdict(score=None, reason="error", detail=detail)
+
+
+def _batch_safely(
+    verifier: BatchVerifier, completions: Sequence[str], answers: Sequence[str], metadata: Sequence[Mapping[str, Any]]
+) -> list[Verdict]:
+    """One verdict per completion from a verifier's own `verify_batch`; if that fails as a whole, they are all errors."""
+    name = type(verifier).__name__
+    try:
+        found = list(verifier.verify_batch(completions, answers, metadata))
+    except Exception as error:  # as in `safely`
+        return [_failed(f"{name}.verify_batch: {type(error).__name__}: {error}")] * len(completions)
+    if len(found) != len(completions):
+        detail = f"{name}.verify_batch returned {len(found)} results for {len(completions)} completions; return one each"
+        return [_failed(detail)] * len(completions)
+    return [_checked(verifier, "verify_batch", result) for result in found]
 
 
 def verify_batch(
@@ -63,10 +90,11 @@ def verify_batch(
         progress: called after each chunk with the number of verdicts that it added (`tqdm.update` fits).
 
     Returns:
-        N verdicts. A verifier's exception gives reason "error", an unusable answer reason "bad_gold", both without score.
+        N verdicts. A verifier's exception, or a result that is no Verdict, gives reason "error", an unusable answer reason
+        "bad_gold", both without score.
 
     Raises:
-        ValueError: if the lengths differ or the verifier is unknown.
+        ValueError: if the lengths differ, or the verifier is unknown or a class.
     """
     if metadata is None:
         metadata = [{}] * len(completions)
@@ -75,12 +103,12 @@ def verify_batch(
             f"completions ({len(completions)}), answers ({len(answers)}) and metadata ({len(metadata)}) differ in length; "
             "give one answer (and one mapping) per completion"
         )
-    chosen = get(verifier) if isinstance(verifier, str) else verifier
+    chosen = resolve(verifier)
     verdicts: list[Verdict] = []
     for start in range(0, len(completions), CHUNK):
         part = slice(start, start + CHUNK)
         if isinstance(chosen, BatchVerifier):
-            found = chosen.verify_batch(completions[part], answers[part], metadata[part])
+            found = _batch_safely(chosen, completions[part], answers[part], metadata[part])
         else:
             rows = zip(completions[part], answers[part], metadata[part], strict=True)
             found = [safely(chosen, *row) for row in rows]
@@ -97,8 +125,8 @@ def check_answer(verifier: str | Verifier, answer: str, **metadata: Any) -> None
 
     Raises:
         BadGoldError: if it cannot, saying why.
-        ValueError: if the verifier is unknown.
+        ValueError: if the verifier is unknown or a class.
     """
-    chosen = get(verifier) if isinstance(verifier, str) else verifier
+    chosen = resolve(verifier)
     if isinstance(chosen, AnswerChecker):
         chosen.check_answer(answer, **metadata)

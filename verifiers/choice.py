@@ -15,19 +15,30 @@ _ANOTHER_OPTION = re.compile(
     r"^(?:or|and|not)\b|^[/&,|]|^[(\[]?[A-Za-z](?:[)\].:,;]+(?:\s|$)|$)|^[A-Z](?:\s+[A-Z])+$|(?:\bor|\band|[/,;&|])\s*[(\[]?[A-Z](?:[)\].:]|\s+\S)"
 )
 _WHY = re.compile(r"(?:because|since|is|as|for|by)\b")
+_LEADING_MARKS = re.compile(r"^[ .,;:!]+(?!\d)")
+_EXCLAMATION = re.compile(r"(?<=[^\W\d_]{2})[ !]+$")
 _TEX_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|bf|rm)\b")
 
 
-def plain(text: str) -> str:
-    """Text for comparison: without LaTeX font commands, braces, quotes and doubled spaces, in lower case."""
-    text = unicodedata.normalize("NFKC", _TEX_TEXT.sub(" ", text)).replace("\\ ", " ")
-    text = re.sub(r"[{}$`*\"'~\\]", " ", text)
-    return " ".join(text.split()).strip(" .,;:!").casefold()
-
-
 def exact(text: str) -> str:
-    """Text for comparison with regard to case."""
+    """Text for comparison, as it is but for blanks."""
     return " ".join(text.split())
+
+
+def unwrapped(text: str) -> str:
+    """Text for comparison with regard to case and punctuation: without LaTeX font commands, braces and outer quotes."""
+    text = unicodedata.normalize("NFKC", _TEX_TEXT.sub(" ", text)).replace("\\ ", " ")
+    return exact(re.sub(r"[{}$`*~\\]", " ", text)).strip("\"' ")
+
+
+def plain(text: str) -> str:
+    """Text for comparison in words: as `unwrapped`, without quotes and outer punctuation, in lower case.
+
+    A point in front of a digit and the sign of a factorial belong to a value and stay.
+    """
+    text = exact(re.sub(r"[\"']", " ", unwrapped(text)))
+    text = _LEADING_MARKS.sub("", text).rstrip(" .,;:")
+    return _EXCLAMATION.sub("", text).casefold()
 
 
 def read_letter(text: str) -> tuple[str | None, str]:
@@ -44,6 +55,15 @@ def read_letter(text: str) -> tuple[str | None, str]:
     if text[:1].isalpha() and text[1:2] == " " and (text[0].islower() or rest[:1].islower()) and not _WHY.match(rest):
         return None, text  # an article: "a dog"
     return (None, text) if _ANOTHER_OPTION.search(rest) else (letter, rest)
+
+
+def _named(text: str, options: Sequence[str]) -> list[str]:
+    """The letters of the options that a text spells, by the strictest comparison that finds one."""
+    for spelled in (exact, unwrapped, plain):
+        named = [chr(ord("A") + i) for i, option in enumerate(options) if spelled(option) == spelled(text)]
+        if named:
+            return named
+    return []
 
 
 class ChoiceVerifier:
@@ -82,13 +102,13 @@ class ChoiceVerifier:
         letter, rest = read_letter(text)
         if letter is not None and not rest and ord(letter) - ord("A") < max(len(options), 1):
             return [letter], ""
-        for spelled in (exact, plain):
-            named = [chr(ord("A") + i) for i, option in enumerate(options) if spelled(option) == spelled(text)]
-            if named:
-                return named, ""
+        named = _named(text, options)
+        if named:
+            spellings = {unwrapped(options[ord(name) - ord("A")]) for name in named}
+            return (named, "") if len(spellings) == 1 else ([], f"may be option {' or '.join(named)}")
         if letter is None:
             return [], "neither a letter nor the text of an option"
-        others = [chr(ord("A") + i) for i, option in enumerate(options) if rest and plain(option) == plain(rest)]
+        others = _named(rest, options) if rest else []
         if others and letter not in others:
             return [], f"letter {letter} with the text of option {others[0]}"
         return [letter], ""

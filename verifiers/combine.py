@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verifiers.batch import check_answer, safely
-from verifiers.registry import get
+from verifiers.registry import resolve
 from verifiers.verdict import Reason, Verdict, Verifier
 
 
@@ -25,7 +25,7 @@ class WeightedSum:
         if not weights or not all(weight > 0 for weight in weights.values()):
             raise ValueError(f"weights={dict(weights)!r} must name at least one verifier, each with a weight > 0")
         total = sum(weights.values())
-        self._parts = [(_resolve(verifier), weight / total) for verifier, weight in weights.items()]
+        self._parts = [(resolve(verifier), weight / total) for verifier, weight in weights.items()]
 
     def check_answer(self, answer: str, **metadata: Any) -> None:
         """Raise BadGoldError if one of the parts cannot use the reference."""
@@ -53,7 +53,7 @@ class AllOf:
         """
         if not parts:
             raise ValueError("parts is empty; name at least one verifier")
-        self._parts = [_resolve(part) for part in parts]
+        self._parts = [resolve(part) for part in parts]
 
     def check_answer(self, answer: str, **metadata: Any) -> None:
         """Raise BadGoldError if one of the parts cannot use the reference."""
@@ -67,10 +67,6 @@ class AllOf:
         if any(score is None for score in scores):
             return _without_score(verdicts)
         return _joined(verdicts, min(score for score in scores if score is not None))
-
-
-def _resolve(verifier: str | Verifier) -> Verifier:
-    return get(verifier) if isinstance(verifier, str) else verifier
 
 
 def _without_score(verdicts: Sequence[Verdict]) -> Verdict:

@@ -311,7 +311,8 @@ def _after_marker(text: str) -> str:
     sentence = unquote(sentence)
     sentence = _GLOSS.sub("", _without_filler(sentence))
     if _is_prose(sentence):
-        copulas = [m for m in _COPULA.finditer(sentence) if _VALUE.search(sentence, m.end())]
+        last_value = max((match.start() for match in _VALUE.finditer(sentence)), default=-1)
+        copulas = [match for match in _COPULA.finditer(sentence) if match.end() <= last_value]
         if copulas:
             return unquote(sentence[copulas[-1].end() :])
     return sentence

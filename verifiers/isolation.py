@@ -58,8 +58,10 @@ class Worker:
         try:
             status, _ = json.loads(self._read_line(time.monotonic() + START_SECONDS))
         except DeadlineError as error:
-            self.kill()
             raise WorkerError(f"a verifier worker did not start within {START_SECONDS:.0f} s") from error
+        except BaseException:
+            self.kill()
+            raise
         if status != "ready":
             raise WorkerError(f"a verifier worker answered {status!r} at its start")
 
@@ -69,16 +71,24 @@ class Worker:
         Raises:
             DeadlineError: after `seconds`; the process is gone then.
             WorkerError: if the function raised or the process died.
+
+        Whatever else interrupts the call (Ctrl-C, a signal's handler) ends the process too: its answer would otherwise
+        stay in the pipe and be taken for the next call's.
         """
         self.calls += 1
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps([path, arguments, seconds]).encode() + b"\n")
             self._process.stdin.flush()
+            status, value = json.loads(self._read_line(time.monotonic() + seconds))
+        except (DeadlineError, WorkerError):
+            raise  # `_read_line` has ended the process
         except OSError as error:
             self.kill()
             raise WorkerError(f"the worker was gone: {error}") from error
-        status, value = json.loads(self._read_line(time.monotonic() + seconds))
+        except BaseException:
+            self.kill()
+            raise
         if status != "ok":
             raise WorkerError(value)
         return value

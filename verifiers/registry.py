@@ -41,18 +41,17 @@ def make(name: str, **options: Any) -> Verifier:
         **options: what its factory takes, for example `fallback=True` for `math`.
 
     Raises:
-        ValueError: if there is no such verifier (naming the nearest known one), or it has no such option.
+        ValueError: if there is no such verifier (naming the nearest known one), it has no such option, or what its
+            factory makes is no verifier.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"verifier={name!r} is no name; give a registered name or a dotted path such as 'pkg.module:Class'")
     factory = look_up(name, _registry, "verifier")
     try:
         verifier = factory(**options)
     except TypeError as error:
         raise ValueError(f"verifier={name!r} cannot be made with options {options!r}: {error}") from error
-    if not isinstance(verifier, Verifier):
-        raise ValueError(
-            f"verifier={name!r} makes a {type(verifier).__name__}, which has no verify(completion, answer)"
-        )
-    return verifier
+    return resolve(verifier)
 
 
 @functools.cache
@@ -63,6 +62,25 @@ def get(name: str) -> Verifier:
         ValueError: if there is none, naming the nearest known one.
     """
     return make(name)
+
+
+def resolve(verifier: str | Verifier) -> Verifier:
+    """The verifier that a name, a dotted path, or a verifier itself stands for.
+
+    Raises:
+        ValueError: if the name is unknown, or the object is a class or has no `verify`.
+    """
+    if isinstance(verifier, str):
+        return get(verifier)
+    if isinstance(verifier, type):
+        name = verifier.__name__
+        raise ValueError(f"verifier={name} is a class; give an instance, {name}()")
+    if not isinstance(verifier, Verifier):
+        raise ValueError(
+            f"verifier={verifier!r} is a {type(verifier).__name__}, which has no verify(completion, answer); "
+            "give a name, a dotted path or an object with that method"
+        )
+    return verifier
 
 
 def names() -> tuple[str, ...]:

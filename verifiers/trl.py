@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from verifiers.batch import verify_batch
-from verifiers.registry import get
+from verifiers.registry import resolve
 from verifiers.verdict import Verdict, Verifier, reason_of
 
 RewardFunction = Callable[..., list[float | None]]
@@ -38,7 +38,7 @@ def as_reward_function(verifier: str | Verifier, answer_column: str = "answer") 
     Raises:
         ValueError: when called, if the column is missing.
     """
-    chosen = get(verifier) if isinstance(verifier, str) else verifier
+    chosen = resolve(verifier)
 
     def reward(completions: Sequence[Any], **columns: Any) -> list[float | None]:
         if answer_column not in columns:

@@ -21,8 +21,10 @@ class Verdict:
         reason: one word for counting (see `Reason`).
         detail: a sentence for people; may be empty.
 
+    The score may be given as any real number (`True`, a NumPy scalar) and is kept as a Python float.
+
     Raises:
-        ValueError: if the score lies outside [0, 1] or the reason is unknown.
+        ValueError: if the score is no number in [0, 1], `extracted` is no text, or the reason is unknown.
 
     Example:
         >>> Verdict(score=1.0, extracted="42", reason="right")
@@ -35,8 +37,18 @@ class Verdict:
     detail: str = ""
 
     def __post_init__(self) -> None:
-        if self.score is not None and not 0.0 <= self.score <= 1.0:
-            raise ValueError(f"score={self.score!r} lies outside [0, 1]; scale the reward before making a Verdict")
+        if self.score is not None:
+            try:
+                score = None if isinstance(self.score, str) else float(self.score)
+            except (TypeError, ValueError, OverflowError):
+                score = None
+            if score is None:
+                raise ValueError(f"score={self.score!r} is no number; give one in [0, 1], or None for no judgement")
+            if not 0.0 <= score <= 1.0:
+                raise ValueError(f"score={self.score!r} lies outside [0, 1]; scale the reward before making a Verdict")
+            object.__setattr__(self, "score", score)
+        if self.extracted is not None and not isinstance(self.extracted, str):
+            raise ValueError(f"extracted={self.extracted!r} is no text; give str(...) of it, or None")
         if self.reason not in REASONS:
             raise ValueError(f"reason={self.reason!r} is unknown; use one of {', '.join(REASONS)}")
 

@@ -40,6 +40,7 @@ def _report_first_factor(exercise: Exercise) -> str:
 
 
 def _report_what_is_left(exercise: Exercise) -> str:
+    # Not adding for multiplying, as in `mult`: a policy that unlearns it there unlearns it here, without any peer.
     whole, part = exercise.operands[1], exercise.answer
     steps = exercise.solution.rsplit(" ", 1)[0]
     return boxed(f"{steps} {running_total(whole, -part)}", whole - part)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mrl_env.problems.registry import register
-from mrl_env.seeding import derive_rng, derive_seed
+from mrl_env.seeding import derive_rng, derive_seed, digest
 from mrl_env.types import Problem, user_message
 from verifiers.lookup import did_you_mean
 
@@ -255,7 +255,7 @@ class Arithmetic(Sequence[Problem]):
     def __getitem__(self, index: int) -> Problem:  # type: ignore[override]  # no slices: a source is read item by item
         exercise = self.exercise(index)
         return Problem(
-            id=f"arithmetic/{self.split}/{self.seed}/{range(self.size)[index]}",
+            id=f"arithmetic-{self.split}-{self.seed}-{range(self.size)[index]}-{digest(exercise.question)}",
             messages=user_message(exercise.question),
             answer=str(exercise.answer),
             metadata={"subject": exercise.subject, "level": exercise.level, "solution": exercise.solution},

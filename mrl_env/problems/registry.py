@@ -82,6 +82,7 @@ class Instructed:
         if not isinstance(instruction, str) or not instruction.strip():
             raise ValueError(f"instruction={instruction!r} is empty; give a sentence, or leave it out")
         self._source, self._instruction = source, instruction
+        self.stored = getattr(source, "stored", False)
 
     def __len__(self) -> int:
         """As many problems as the source."""

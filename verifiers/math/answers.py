@@ -133,6 +133,14 @@ def is_closed(node: Node) -> bool:
     return not any(isinstance(part, (Sym, Rel, Text)) for part in walk(node))
 
 
+def is_value(node: Node) -> bool:
+    """Whether a side of an equation has a value of its own: no names, no values of unknown functions.
+
+    `e` and `i` alone are names too (an eccentricity, a rate).
+    """
+    return is_closed(node) and node not in (Const("e"), Const("i")) and not any(map(is_name, walk(node)))
+
+
 def is_collection(node: Node) -> bool:
     """Whether it is made of several values: a list, set, tuple, matrix or matrix expression."""
     return isinstance(node, (Items, Finite, Group, Matrix)) or (

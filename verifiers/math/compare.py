@@ -19,6 +19,7 @@ from verifiers.math.answers import (
     is_closed,
     is_collection,
     is_name,
+    is_value,
     members,
     name_of,
     names_and_values,
@@ -107,6 +108,8 @@ class Judge:
                 return True
             if not self.policy.any_variable and name_of(gold) != name_of(pred):
                 return False
+        if self.contradicts_itself(gold) or self.contradicts_itself(pred):
+            return False
         if sets.looks_like_set(gold) or sets.looks_like_set(pred):
             decided = self.as_sets(gold, pred)
             if decided is not None:
@@ -156,6 +159,15 @@ class Judge:
         except (NotAnExpressionError, TooLargeError, UndefinedError):
             return False
         return _proportional(left, right)
+
+    def contradicts_itself(self, node: Node) -> bool:
+        """Whether a chain of equations has two values that differ (`6 = 5`, `x = 6 = 5`); names may have any value."""
+        if isinstance(node, Quantity):
+            return self.contradicts_itself(node.value)
+        if not isinstance(node, Rel) or not set(node.ops) <= {"=", "approx"}:
+            return False
+        first, *rest = [part for part in without_approximation(node).parts if is_value(part)] or [node]
+        return not all(self.same(first, part) for part in rest)
 
     def as_sets(self, gold: Node, pred: Node) -> bool | None:
         """Compare as sets of real numbers; None if either is none."""
@@ -209,6 +221,8 @@ class Judge:
         gold_names, pred_names = names_and_values(gold_items), names_and_values(pred_items)
         if gold_names is not None and pred_names is not None and gold_names.keys() == pred_names.keys():
             return all(self.same(value, pred_names[name]) for name, value in gold_names.items())
+        if any(map(self.contradicts_itself, [*gold_items, *pred_items])):
+            return False
         named = (gold_names is None) != (pred_names is None)
         gold_items = [answer_value(item) for item in gold_items]
         pred_items = [answer_value(item) for item in pred_items]

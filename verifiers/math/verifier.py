@@ -13,6 +13,7 @@ from verifiers.choice import read_letter
 from verifiers.extraction import extract, extract_reference
 from verifiers.isolation import DeadlineError, WorkerError, shared_pool
 from verifiers.math.compare import Judge, Oracle
+from verifiers.math.evaluated import is_evaluated, is_plain_number
 from verifiers.math.forms import TooLargeError
 from verifiers.math.policy import Policy
 from verifiers.math.reading import Reading, other_reading, read
@@ -33,6 +34,8 @@ _ESCAPED_BRACE = re.compile(r"\\[{}]")
 _SPACING = re.compile(r"[\s$]|\\(?:left|right|[,;:!])")
 _NUMERAL = re.compile(r"\d+")
 _SHORT_FRACTION = re.compile(r"frac\s*(\d)\s*(\d)")
+_FRACTION = re.compile(r"\\[dtc]?frac(?:\{([^{}]*)\}|(\w))(?:\{([^{}]*)\}|(\w))")
+_ONE_TERM = re.compile(r"\w*")
 _PLAIN_NUMBER = re.compile(r"[-+]?[\d.,]+")
 
 
@@ -43,11 +46,23 @@ def copies_question(reference: str, candidate: str, question: str) -> bool:
     what was asked for: without this rule, repeating the question would be rewarded. A number without an operation is no
     formula, and an answer with the reference's own numerals has its form, wherever it stands.
     """
-    spelled = _SPACING.sub("", candidate)
+    spelled = _linear(candidate)
     own, asked = (_NUMERAL.findall(_SHORT_FRACTION.sub(r"\1 \2", text)) for text in (candidate, reference))
     if own == asked or _PLAIN_NUMBER.fullmatch(spelled):
         return False
-    return re.search(rf"(?<!\d){re.escape(spelled)}(?!\d)", _SPACING.sub("", question)) is not None
+    return re.search(rf"(?<!\d){re.escape(spelled)}(?!\d)", _linear(question)) is not None
+
+
+def _linear(text: str) -> str:
+    r"""Text without blanks, its fractions on one line: `6/8` for `\frac{6}{8}`, `\dfrac68` and the like."""
+
+    def bracketed(term: str) -> str:
+        return term if _ONE_TERM.fullmatch(term) else f"({term})"
+
+    return _FRACTION.sub(
+        lambda found: f"{bracketed(found[1] or found[2] or '')}/{bracketed(found[3] or found[4] or '')}",
+        _SPACING.sub("", text),
+    )
 
 
 class _SecondTierNeededError(Exception):
@@ -89,7 +104,8 @@ class MathVerifier:
         Args:
             completion: the model's text.
             answer: the reference.
-            question: what was asked, if it is known: a formula copied from it is no answer (see `copies_question`).
+            question: what was asked, if it is known: a formula copied from it is no answer (see `copies_question`), and
+                where a number was asked for, neither is a computation (see `evaluated.is_evaluated`).
             **metadata: not read.
 
         Raises:
@@ -168,9 +184,15 @@ class MathVerifier:
 
     @staticmethod
     def _final(reference: str, candidate: str, decision: Decision, question: str) -> Decision:
-        """The decision, unless what is right by value is only a copy of the question."""
-        if decision[0] == "right" and question and copies_question(reference, candidate, question):
+        """The decision, unless what is right by value is only a copy of the question, or a computation not carried out."""
+        if decision[0] != "right" or not question:
+            return decision
+        if copies_question(reference, candidate, question):
             return "wrong", "a formula copied from the question"
+        gold, pred = read(reference), read(candidate)
+        same_spelling = gold.compact == pred.compact
+        if gold.tree is not None and is_plain_number(gold.tree) and not same_spelling and not is_evaluated(pred, question):
+            return "wrong", "not evaluated"
         return decision
 
     def _candidate(self, completion: str) -> str | None:

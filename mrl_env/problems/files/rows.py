@@ -25,7 +25,7 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mrl_env.types import Message, Problem, user_message
+from mrl_env.types import VERIFIER_ARGUMENTS, Message, Problem, user_message
 from verifiers.extraction import boxes
 
 QUESTION_COLUMNS = ("problem", "question", "prompt")
@@ -33,9 +33,6 @@ QUESTION_COLUMNS = ("problem", "question", "prompt")
 ANSWER_COLUMNS = ("answer_full", "answer", "answerKey")
 OPTION_COLUMNS = ("options", "choices")
 SUBJECT_COLUMNS = ("subject", "type")
-
-VERIFIER_ARGUMENTS = frozenset({"self", "verifier", "completion", "answer"})
-"""Never metadata names: verifiers take the metadata as keyword arguments beside their own."""
 
 
 class RowError(ValueError):

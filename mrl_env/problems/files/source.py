@@ -84,6 +84,7 @@ class ParsedProblems(Sequence[Problem]):
         options: what to take, and how.
 
     Attributes:
+        stored: True: the problems are at hand, so that all of them can be checked before training.
         origin: as given.
         skipped: how many rows were left out as malformed, by reason; empty unless `skip_invalid`.
 
@@ -91,6 +92,8 @@ class ParsedProblems(Sequence[Problem]):
         ValueError: on malformed rows, unless `skip_invalid`; if no problem is left; if a subject or level asked for
             does not occur.
     """
+
+    stored = True
 
     def __init__(self, origin: str, stem: str, rows: Rows, options: ReadOptions) -> None:
         self.origin = origin

@@ -26,7 +26,7 @@ from mrl_env.problems.procedural import (  # noqa: F401  (importing a subject en
 )
 from mrl_env.problems.procedural.templates import LEVELS, SUBJECTS, TEMPLATES
 from mrl_env.problems.registry import register
-from mrl_env.seeding import derive_rng
+from mrl_env.seeding import derive_rng, digest
 from mrl_env.types import Problem, user_message
 from verifiers.lookup import did_you_mean
 
@@ -109,7 +109,7 @@ class ProceduralMath:
             draft = template.draw(rng)
             if split_of(draft.question) == self.split:
                 return Problem(
-                    id=f"math-{self.split}-{self.seed}-{position}",
+                    id=f"math-{self.split}-{self.seed}-{position}-{digest(draft.question)}",
                     messages=user_message(draft.question),
                     answer=draft.answer,
                     verifier="math",
