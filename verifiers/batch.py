@@ -68,7 +68,9 @@ def _batch_safely(
     except Exception as error:  # as in `safely`
         return [_failed(f"{name}.verify_batch: {type(error).__name__}: {error}")] * len(completions)
     if len(found) != len(completions):
-        detail = f"{name}.verify_batch returned {len(found)} results for {len(completions)} completions; return one each"
+        detail = (
+            f"{name}.verify_batch returned {len(found)} results for {len(completions)} completions; return one each"
+        )
         return [_failed(detail)] * len(completions)
     return [_checked(verifier, "verify_batch", result) for result in found]
 

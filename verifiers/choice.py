@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from verifiers.extraction import extract
@@ -16,6 +16,7 @@ _ANOTHER_OPTION = re.compile(
 )
 _WHY = re.compile(r"(?:because|since|is|as|for|by)\b")
 _LEADING_MARKS = re.compile(r"^[ .,;:!]+(?!\d)")
+_QUOTED = re.compile(r"([\"']{1,2}) ?(.*?) ?\1")
 _EXCLAMATION = re.compile(r"(?<=[^\W\d_]{2})[ !]+$")
 _TEX_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|bf|rm)\b")
 
@@ -26,17 +27,19 @@ def exact(text: str) -> str:
 
 
 def unwrapped(text: str) -> str:
-    """Text for comparison with regard to case and punctuation: without LaTeX font commands, braces and outer quotes."""
+    """Text for comparison with regard to case and punctuation: without LaTeX font commands, braces and quotes around it."""
     text = unicodedata.normalize("NFKC", _TEX_TEXT.sub(" ", text)).replace("\\ ", " ")
-    return exact(re.sub(r"[{}$`*~\\]", " ", text)).strip("\"' ")
+    text = exact(re.sub(r"[{}$`*~\\]", " ", text))
+    quoted = _QUOTED.fullmatch(text)
+    return quoted[2] if quoted else text
 
 
 def plain(text: str) -> str:
-    """Text for comparison in words: as `unwrapped`, without quotes and outer punctuation, in lower case.
+    """Text for comparison in words: as `unwrapped`, without double quotes and outer punctuation, in lower case.
 
-    A point in front of a digit and the sign of a factorial belong to a value and stay.
+    A point in front of a digit, a prime and the sign of a factorial belong to a value and stay.
     """
-    text = exact(re.sub(r"[\"']", " ", unwrapped(text)))
+    text = exact(unwrapped(text).replace('"', " "))
     text = _LEADING_MARKS.sub("", text).rstrip(" .,;:")
     return _EXCLAMATION.sub("", text).casefold()
 
@@ -57,9 +60,17 @@ def read_letter(text: str) -> tuple[str | None, str]:
     return (None, text) if _ANOTHER_OPTION.search(rest) else (letter, rest)
 
 
-def _named(text: str, options: Sequence[str]) -> list[str]:
+def words(text: str) -> str:
+    """Text for comparison with what `read_letter` leaves behind a letter: as `plain`, without any apostrophe."""
+    return plain(text.replace("'", " "))
+
+
+_COMPARISONS: tuple[Callable[[str], str], ...] = (exact, unwrapped, plain)
+
+
+def _named(text: str, options: Sequence[str], comparisons: Sequence[Callable[[str], str]] = _COMPARISONS) -> list[str]:
     """The letters of the options that a text spells, by the strictest comparison that finds one."""
-    for spelled in (exact, unwrapped, plain):
+    for spelled in comparisons:
         named = [chr(ord("A") + i) for i, option in enumerate(options) if spelled(option) == spelled(text)]
         if named:
             return named
@@ -108,7 +119,7 @@ class ChoiceVerifier:
             return (named, "") if len(spellings) == 1 else ([], f"may be option {' or '.join(named)}")
         if letter is None:
             return [], "neither a letter nor the text of an option"
-        others = _named(rest, options) if rest else []
+        others = _named(rest, options, (*_COMPARISONS, words)) if rest else []
         if others and letter not in others:
             return [], f"letter {letter} with the text of option {others[0]}"
         return [letter], ""

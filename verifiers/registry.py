@@ -45,7 +45,9 @@ def make(name: str, **options: Any) -> Verifier:
             factory makes is no verifier.
     """
     if not isinstance(name, str):
-        raise ValueError(f"verifier={name!r} is no name; give a registered name or a dotted path such as 'pkg.module:Class'")
+        raise ValueError(
+            f"verifier={name!r} is no name; give a registered name or a dotted path such as 'pkg.module:Class'"
+        )
     factory = look_up(name, _registry, "verifier")
     try:
         verifier = factory(**options)

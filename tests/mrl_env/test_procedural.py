@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -176,7 +177,7 @@ class TestItems:
     def test_the_record(self) -> None:
         source = ProceduralMath("test", seed=11, size=20)
         problem = source[4]
-        assert problem.id == "math-test-11-4"
+        assert problem.id == f"math-test-11-4-{hashlib.sha256(problem.question.encode()).hexdigest()[:8]}"
         assert problem.verifier == "math"
         assert [message["role"] for message in problem.messages] == ["user"]
         assert problem.question == problem.messages[0]["content"]

@@ -29,15 +29,16 @@ def test_an_interrupted_call_leaves_no_answer_for_the_next_one() -> None:
         raise Interrupted
 
     pool = Pool(size=1)
-    pool.warm_up("time:sleep", [0.0])
+    echo = "verifiers.lookup:did_you_mean"
+    pool.warm_up(echo, ["a", []])
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
         with pytest.raises(Interrupted):
-            pool.call("time:sleep", [0.6], 30.0)  # would answer null after 0.6 s
-        time.sleep(0.6)
-        assert pool.call("operator:add", [20, 22], 30.0) == 42
-        assert pool.call("operator:mul", [6, 9], 30.0) == 54
+            # hundreds of close matches between strings of two letters: seconds
+            pool.call(echo, ["ab" * 99, ["ba" * 95 + str(number) for number in range(1000)]], 60.0)
+        assert pool.call(echo, ["mth", ["math"]], 60.0) == "; did you mean 'math'?"
+        assert pool.call(echo, ["choise", ["choice"]], 60.0) == "; did you mean 'choice'?"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -152,8 +153,11 @@ def test_a_class_is_no_verifier() -> None:
 @pytest.mark.parametrize(
     ("reference", "answer", "expected"),
     [
-        *(("5", answer, "wrong") for answer in ("6=5", "0=5", "1=2=5", "7+1=5", "5=6=5", "x=6=5", r"\pi=5")),
-        *(("5", answer, "right") for answer in ("2+3=5", "x=5", "5=x", "f(2)=5", "x=2+3=5", "10/2=5", "5=5")),
+        *(("5", answer, "wrong") for answer in ("6=5", "0=5", "1=2=5", "7+1=5", "5=6=5", r"\pi=5")),
+        *(
+            ("5", answer, "right")
+            for answer in ("2+3=5", "x=5", "5=x", "f(2)=5", "x=2+3=5", "x=2+4=5", "10/2=5", "5=5")
+        ),
         ("2,3", "1=2,7=3", "wrong"),
         ("2,3", "x=2,7=3", "wrong"),
         ("2,3", "1+1=2,x=3", "right"),
@@ -181,10 +185,16 @@ def test_a_number_is_no_name(reference: str, answer: str, expected: str) -> None
         (("CO", "Co"), r"\text{CO}", "A"),
         (("5", ".5"), r"\text{.5}", "B"),
         (("5", "6"), r"\text{.5}", None),
-        (("f", "f'"), "$f'$", "A"),
+        (("f", "f'"), "$f'$", "B"),
+        (("f", "g"), "$f'$", None),
+        (("red", "blue"), "'Red'", "A"),
+        (("red", "blue"), '\\text{"Blue."}', "B"),
         (("Red.", "Blue!"), r"\textbf{red}", "A"),
         (("red", "blue"), r"\text{Blue!}", "B"),
         (("red", "red"), r"\text{Red}", "AB"),
+        (("do", "don't"), "A. don't", None),
+        (("do", "don't"), "B. don't", "B"),
+        (("BB", "bb"), "A. bb", None),
     ],
 )
 def test_options_that_differ_only_in_case_or_marks(options: tuple[str, str], answer: str, chosen: str | None) -> None:

@@ -161,13 +161,13 @@ class Judge:
         return _proportional(left, right)
 
     def contradicts_itself(self, node: Node) -> bool:
-        """Whether a chain of equations has two values that differ (`6 = 5`, `x = 6 = 5`); names may have any value."""
+        """Whether it equates two values that differ (`6 = 5`), and not a name with its value by whatever way."""
         if isinstance(node, Quantity):
             return self.contradicts_itself(node.value)
         if not isinstance(node, Rel) or not set(node.ops) <= {"=", "approx"}:
             return False
-        first, *rest = [part for part in without_approximation(node).parts if is_value(part)] or [node]
-        return not all(self.same(first, part) for part in rest)
+        first, *rest = without_approximation(node).parts
+        return is_value(first) and not all(self.same(first, part) for part in rest if is_value(part))
 
     def as_sets(self, gold: Node, pred: Node) -> bool | None:
         """Compare as sets of real numbers; None if either is none."""

@@ -66,7 +66,9 @@ def is_evaluated(answer: Reading, question: str) -> bool:
     value = answer.tree.value if isinstance(answer.tree, Quantity) else answer.tree
     if isinstance(value, Rel):
         sides = [read(side) for side in _EQUAL.split(answer.spelling)]
-        return any(side.tree is not None and not _is_relation(side.tree) and is_evaluated(side, question) for side in sides)
+        return any(
+            side.tree is not None and not _is_relation(side.tree) and is_evaluated(side, question) for side in sides
+        )
     spelling = _WORDS.sub(" ", answer.spelling)
     if not isinstance(value, (Items, Group, Finite, Matrix, Cases)) and (
         len(_DIVISION.findall(spelling)) > 1 or _TWO_SIGNS.search(spelling)
@@ -92,7 +94,9 @@ def _is_number(node: Node, spelling: str, question: str) -> bool:
         case Items() | Group() | Finite() | Matrix() | Cases() | Ratio():
             return all(_is_number(child, spelling, question) for child in children(node))
         case Pow(Num(base), Num(exponent)) if exponent.denominator == 1:
-            numerals = {str(abs(part)) for number in (base, exponent) for part in (number.numerator, number.denominator)}
+            numerals = {
+                str(abs(part)) for number in (base, exponent) for part in (number.numerator, number.denominator)
+            }
             return not numerals - {"1"} <= set(_NUMERAL.findall(question))
         case Mul((sign, Pow() | Const() as rest)) if sign == MINUS_ONE:
             return _is_number(rest, spelling, question)

@@ -191,7 +191,12 @@ class MathVerifier:
             return "wrong", "a formula copied from the question"
         gold, pred = read(reference), read(candidate)
         same_spelling = gold.compact == pred.compact
-        if gold.tree is not None and is_plain_number(gold.tree) and not same_spelling and not is_evaluated(pred, question):
+        if (
+            gold.tree is not None
+            and is_plain_number(gold.tree)
+            and not same_spelling
+            and not is_evaluated(pred, question)
+        ):
             return "wrong", "not evaluated"
         return decision
 
