@@ -52,13 +52,15 @@ $(VENV)/.created:
 		SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 		{ $$SUDO apt-get update -q && $$SUDO apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); } || \
 		{ rm -rf $(VENV); echo "install Python's venv module (Debian, Ubuntu: apt install python3-venv) and run make again"; exit 1; }; }
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -m pip install --quiet --upgrade pip
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	@echo "Installing into $(VENV); the first time takes a minute or more, most of it for PyTorch ..."
+	@$(BIN)/python -m pip install -c constraints.txt -e . >$(VENV)/install.log 2>&1 || { cat $(VENV)/install.log; exit 1; }
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@echo "Installing the development tools into $(VENV) ..."
+	@$(BIN)/python -m pip install -c constraints.txt -e '.[dev]' >$(VENV)/install.log 2>&1 || { cat $(VENV)/install.log; exit 1; }
 	@touch $@

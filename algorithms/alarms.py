@@ -43,10 +43,12 @@ class Alarms:
     def _check_rewards(self, step: int, metrics: Mapping[str, float]) -> None:
         self._zero_rewards = self._zero_rewards + 1 if metrics["reward"] == 0 else 0
         if self._zero_rewards in (1, 10, 100, 1000):
-            reasons = {k.removeprefix("verdicts/"): f"{v:.0%}" for k, v in metrics.items() if k.startswith("verdicts/")}
+            shares = [(k.removeprefix("verdicts/"), v) for k, v in metrics.items() if k.startswith("verdicts/")]
+            reasons = ", ".join(f"{reason} {share:.0%}" for reason, share in shares)
             logger.warning(
-                "%s: every reward of step %d is 0 (%d in a row). Verdicts: %s. Look at completions.jsonl: is the answer asked "
-                "for in \\boxed{}, is max_completion_length enough, are the problems in reach?",
+                "%s: every reward of step %d is 0 (%d in a row). Verdicts: %s. Look at completions.jsonl: is the answer in "
+                "the form that the verifier reads (\\boxed{} for math), is max_completion_length enough, are the problems in "
+                "reach?",
                 self._name,
                 step,
                 self._zero_rewards,

@@ -87,7 +87,7 @@ class Trainer:
         names = [policy.name for policy in config.policies()]
         self.algorithms = dict(zip(names, algorithms or config.algorithms(), strict=True))
         self.plan: Plan = make_plan(config)
-        logger.info("plan\n%s", self.plan)
+        logger.info("device plan\n%s", self.plan)
         torch.set_num_threads(self.plan.threads)
         self.env = env or make_env(config, self.algorithms, make_exchange(config, names, self.output_dir))
         if list(self.env.possible_agents) != names:
@@ -117,6 +117,7 @@ class Trainer:
         else:
             state = load_checkpoint(checkpoint, self.policies, self.learners)
             self.step = state["step"]
+            logger.info("going on from %s: %d of %d steps are done", checkpoint, self.step, self.total_steps)
             _warn_of_changes(checkpoint, config)
             forget_later_checkpoints(self.output_dir, self.step)
             for name, alarms in self.alarms.items():
@@ -152,7 +153,7 @@ class Trainer:
                         self.save()
                         raise KeyboardInterrupt(
                             f"stopped after step {self.step} of {self.total_steps}, saved in {self.output_dir}; go on with "
-                            f"--resume_from_checkpoint auto --output_dir {self.output_dir}"
+                            f"the same command and --resume_from_checkpoint auto --output_dir {self.output_dir}"
                         )
         finally:
             self.tracker.close()

@@ -12,6 +12,12 @@ from pathlib import Path
 
 from algorithms.tracking import POOL, evaluations, read_jsonl, table
 
+LEGEND = (
+    "reward: greedy completions; mean@k, pass@k, maj@k: k completions sampled at the training temperature; subjects: mean over "
+    "the\nsamples; pool: mean of the policies; rescued in training: share of problems on which a peer's success was learnt. "
+    "One seed\nis no evidence: repeat with others."
+)
+
 
 def rescue_rates(run: Path) -> dict[str, float]:
     """For each policy the mean share of rescued problems over the run's steps."""
@@ -52,9 +58,9 @@ def report(runs: Sequence[Path]) -> str:
             for key, value in first.items()
         ]
         if policy != POOL:
-            rows.append(("rescued problems", "", *(f"{rescued[name].get(policy, 0):.1%}" for name in with_policy)))
+            rows.append(("rescued in training", "", *(f"{rescued[name].get(policy, 0):.1%}" for name in with_policy)))
         tables.append(table((policy, "before", *with_policy), rows))
-    return "\n\n".join(tables)
+    return "\n\n".join([*tables, LEGEND])
 
 
 def main() -> None:
