@@ -49,7 +49,7 @@ def test_ones_own_verifier_and_problems(tmp_path: Path) -> None:
     flags = "--verifier my_domain:Parity --problems my_domain:Numbers --max_steps 3 --eval_size 8 --output_dir run"
     run(["-m", "algorithms.sgt", *flags.split()], tmp_path)
     assert "even or odd?" in (tmp_path / "run/completions.jsonl").read_text()
-    assert '"reason": "wrong"' in (tmp_path / "run/completions.jsonl").read_text()
+    assert '"reason": "no_answer"' in (tmp_path / "run/completions.jsonl").read_text()
 
 
 def test_ones_own_verifier_and_problems_by_registering_them(tmp_path: Path) -> None:
