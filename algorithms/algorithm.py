@@ -11,7 +11,7 @@ from algorithms.samples import Group, Sample
 from mrl_env.exchange import Channel
 from mrl_env.tokenization import Retokenizer
 from mrl_env.types import Experience
-from verifiers.lookup import did_you_mean, look_up
+from verifiers.lookup import did_you_mean, import_dotted, look_up
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,7 @@ def algorithm_class(name: str) -> type[Algorithm]:
     Raises:
         ValueError: if there is none, or it is no `Algorithm`.
     """
-    found = look_up(ALGORITHMS.get(name, name), {}, "algorithm") if name in ALGORITHMS or ":" in name else None
-    if found is None:
-        look_up(name, ALGORITHMS, "algorithm")
+    found = import_dotted(ALGORITHMS[name]) if name in ALGORITHMS else look_up(name, ALGORITHMS, "algorithm")
     if not (isinstance(found, type) and issubclass(found, Algorithm)):
         raise ValueError(f"algorithm={name!r} is {found!r}; give a subclass of algorithms.Algorithm")
     return found
