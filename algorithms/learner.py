@@ -17,10 +17,12 @@ import torch
 from transformers import PreTrainedModel
 
 from algorithms.errors import NonFiniteError
-from algorithms.losses import Denominators, LossConfig, batch_loss, denominators, token_logprobs
+from algorithms.logprobs import TokenLogProbs
+from algorithms.losses import Denominators, LossConfig, batch_loss, denominators
 from algorithms.metrics import UpdateMeter
 from algorithms.optimization import MasterOptimizer, ScheduleType, scheduled_learning_rate
-from algorithms.samples import Batch, Sample, collate, make_sample
+from algorithms.packing import micro_batches, pack
+from algorithms.samples import Sample, collate, make_sample
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,10 @@ class Learner:
         self.due = 0
         self.skipped = 0
         self._skipped_in_a_row = 0
-        self._reference = copy.deepcopy(model).eval().requires_grad_(False) if config.loss.beta else None
+        self._forward = TokenLogProbs(model, config.temperature)
+        self._reference: TokenLogProbs | None = None
+        if config.loss.beta:
+            self._reference = TokenLogProbs(copy.deepcopy(model).eval().requires_grad_(False), config.temperature)
 
     def update(self, problems: Sequence[Sequence[Sample]]) -> dict[str, float]:
         """Learn from one step's rows.
@@ -120,18 +125,14 @@ class Learner:
         Returns:
             For each row (T - start,) float32, nats.
         """
-        results: list[np.ndarray] = []
+        samples = [make_sample(ids[:start], ids[start:], nll_weight=1.0, source=self.agent) for ids, start in rows]
+        results: dict[int, np.ndarray] = {}
         self.model.eval()
         with torch.inference_mode():
-            for i in range(0, len(rows), self.config.micro_batch_size):
-                part = rows[i : i + self.config.micro_batch_size]
-                samples = [
-                    make_sample(ids[:start], ids[start:], nll_weight=1.0, source=self.agent) for ids, start in part
-                ]
-                batch = self._collate(samples, [sample.nll_weights for sample in samples])
-                logprobs = self._forward(self.model, batch).cpu().numpy()
-                results += [row[start : len(ids)] for row, (ids, start) in zip(logprobs, part, strict=True)]
-        return results
+            for part in micro_batches(samples, self.config.micro_batch_size):
+                logprobs = self._forward(pack(part, self._device)).cpu().numpy()
+                results |= {id(sample): row for sample, row in zip(part, logprobs, strict=True)}
+        return [results[id(s)][start : len(s.token_ids)] for s, (_, start) in zip(samples, rows, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the model's weights."""
@@ -177,14 +178,14 @@ class Learner:
         """One optimizer update from one minibatch."""
         self.model.train()
         total = 0.0
-        for i in range(0, len(rows), self.config.micro_batch_size):
-            part = rows[i : i + self.config.micro_batch_size]
-            batch = self._collate(part, [old[id(row)] for row in part])
+        for part in micro_batches(rows, self.config.micro_batch_size):
+            packed = pack(part, self._device)
+            batch = collate(part, [old[id(row)] for row in part], self.agent, self._device)
             reference = None
             if self._reference is not None:
                 with torch.no_grad():
-                    reference = self._forward(self._reference, batch)
-            logprobs = self._forward(self.model, batch)
+                    reference = self._reference(packed)
+            logprobs = self._forward(packed)
             if fresh:
                 # The weights are still those of the snapshot: a ratio of exactly 1, not of 1 up to the noise of a batch of
                 # another shape, which is considerable in bfloat16.
@@ -192,7 +193,6 @@ class Learner:
                 batch = replace(batch, old_logprobs=old_logprobs)
             terms = batch_loss(logprobs, reference, batch, self.config.loss, divide_by)
             terms.total.backward()
-            self.optimizer.accumulate()
             total += float(terms.total.detach())
             meter.observe(batch, terms, self.config.loss, fresh=fresh)
         grad_norm = float(torch.nn.utils.clip_grad_norm_(self.optimizer.masters, self.config.max_grad_norm))
@@ -223,20 +223,6 @@ class Learner:
                 "lower learning_rate, set delta, or use dtype fp32"
             )
 
-    def _collate(self, rows: Sequence[Sample], old: Sequence[np.ndarray]) -> Batch:
-        return collate(rows, old, self.agent, next(self.model.parameters()).device)
-
-    def _forward(self, model: PreTrainedModel, batch: Batch) -> torch.Tensor:
-        """(B, T) log-probs of the batch's tokens; 0 in the columns before any row's first weighted token."""
-        weighted = (batch.loss_mask | (batch.nll_weights != 0)).any(0)
-        start = max(1, int(weighted.int().argmax()))
-        length = batch.token_ids.shape[1]
-        # Position t - 1 predicts token t; logits are only made from the first weighted token on.
-        logits = model(
-            input_ids=batch.token_ids,
-            attention_mask=batch.attention_mask.long(),
-            use_cache=False,
-            logits_to_keep=torch.arange(start - 1, length - 1, device=batch.token_ids.device),
-        ).logits
-        logprobs = token_logprobs(logits, batch.token_ids[:, start:], self.config.temperature)
-        return torch.nn.functional.pad(logprobs, (start, 0))
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device

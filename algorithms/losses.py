@@ -82,21 +82,6 @@ def denominators(minibatches: Sequence[Sequence[Sequence[Sample]]], loss_type: L
     ]
 
 
-def token_logprobs(logits: torch.Tensor, token_ids: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Log-probs of the given tokens, in float32.
-
-    Args:
-        logits: (..., V), any float type.
-        token_ids: (...,) int64.
-        temperature: logits are divided by it, as at sampling.
-
-    Returns:
-        (...,) float32, nats.
-    """
-    logits = logits.float() / temperature
-    return logits.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1) - torch.logsumexp(logits, dim=-1)
-
-
 def log_ratios(
     logprobs: torch.Tensor, old_logprobs: torch.Tensor, mask: torch.Tensor, loss_type: LossType
 ) -> torch.Tensor:

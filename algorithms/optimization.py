@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -16,7 +17,8 @@ class MasterOptimizer:
 
     Updates of RL are far below bfloat16's resolution; applied to the weights themselves most would round away. The
     optimizer works on float32 masters, and the model gets their rounded values. The masters also hold the gradient, so that
-    a sum over many micro-batches does not round away either. For float32 models masters are the parameters.
+    a sum over many micro-batches does not round away either; each parameter's gradient moves there as soon as the backward
+    pass has made it, so that there is never a second set of gradients. For float32 models masters are the parameters.
 
     Args:
         parameters: the model's trainable parameters.
@@ -33,14 +35,9 @@ class MasterOptimizer:
             for p in self.parameters
         ]
         self.optimizer = optimizer_class(self.masters, **kwargs)
-
-    def accumulate(self) -> None:
-        """Move the parameters' gradients to the masters, adding to what is there; call it after every backward pass."""
         for parameter, master in zip(self.parameters, self.masters, strict=True):
-            if master is not parameter and parameter.grad is not None:
-                gradient = parameter.grad.to(torch.float32)
-                master.grad = gradient if master.grad is None else master.grad.add_(gradient)
-                parameter.grad = None
+            if master is not parameter:
+                parameter.register_post_accumulate_grad_hook(partial(_move_gradient, master))
 
     def step(self, learning_rate: float) -> None:
         """Apply the masters' gradients and clear them."""
@@ -73,6 +70,16 @@ class MasterOptimizer:
             for parameter, master, saved in zip(self.parameters, self.masters, state["masters"], strict=True):
                 # What was saved without masters, by a float32 run, is in the parameters.
                 master.copy_(parameter if saved is None else saved)
+
+
+def _move_gradient(master: torch.nn.Parameter, parameter: torch.Tensor) -> None:
+    """Add a parameter's gradient to its master's, and clear it."""
+    assert parameter.grad is not None
+    if master.grad is None:
+        master.grad = parameter.grad.to(master.dtype)
+    else:
+        master.grad.add_(parameter.grad)
+    parameter.grad = None
 
 
 def scheduled_learning_rate(

@@ -24,6 +24,7 @@ from transformers import (
 
 from algorithms.config import PolicyConfig
 from algorithms.pools import EMBEDDED, embedded_path
+from algorithms.rollouts.cache import is_cacheable
 from algorithms.rollouts.sampling import SamplingConfig
 from algorithms.rollouts.transformers import Rollout, generate
 from mrl_env.tokenization import TextTokenizer
@@ -84,7 +85,8 @@ class Policy:
         renderer: turns messages into its prompts; by default with the tokenizer's own template.
 
     Raises:
-        ValueError: if the tokenizer is unsuitable (see `TextTokenizer`), or has more tokens than the model.
+        ValueError: if the tokenizer is unsuitable (see `TextTokenizer`) or has more tokens than the model, or if the model has
+            another memory than keys and values.
 
     Attributes:
         version: optimizer updates so far; kept by the trainer, written into completions.
@@ -106,6 +108,11 @@ class Policy:
         self.context_length: int | None = getattr(model.config, "max_position_embeddings", None)
         self.eos_token_ids = _eos_token_ids(model, self.text)
         embeddings = int(model.config.get_text_config().vocab_size)
+        if not is_cacheable(model.config):
+            raise ValueError(
+                f"the model of {name} ({model.config.model_type}) carries more than keys and values from token to token, which "
+                "cannot be sampled from here; choose a model with plain or sliding-window attention"
+            )
         if max(self.eos_token_ids) >= embeddings:
             raise ValueError(
                 f"model and tokenizer of {name} do not belong together: token {max(self.eos_token_ids)} has no embedding "
@@ -153,22 +160,18 @@ class Policy:
         """
         for prompt in prompts:
             self.check_prompt(prompt, sampling.max_completion_length)
-        per_batch = max(1, batch_size // generations)
-        completions: list[list[Completion]] = []
-        for i in range(0, len(prompts), per_batch):
-            groups = generate(
-                self.model,
-                prompts[i : i + per_batch],
-                generations,
-                sampling,
-                seeds[i * generations : (i + per_batch) * generations],
-                self.eos_token_ids,
-                self._ends_answer if sampling.stop_at_boxed else None,
-            )
-            completions += [[self._completion(rollout) for rollout in group] for group in groups]
-            if progress is not None:
-                progress(len(groups) * generations)
-        return completions
+        groups = generate(
+            self.model,
+            prompts,
+            generations,
+            sampling,
+            seeds,
+            self.eos_token_ids,
+            self._ends_answer if sampling.stop_at_boxed else None,
+            batch_size=batch_size,
+            progress=progress,
+        )
+        return [[self._completion(rollout) for rollout in group] for group in groups]
 
     def save(self, folder: Path) -> None:
         """Write model and tokenizer, to be loaded by `from_pretrained`."""

@@ -107,6 +107,12 @@ class Sample:
             raise ValueError("the first token is masked in, but nothing predicts it; rows need a prompt")
 
     @property
+    def weighted(self) -> np.ndarray:
+        """(T,) bool: tokens whose log-prob enters the loss."""
+        weighted: np.ndarray = self.loss_mask | (self.nll_weights != 0)
+        return weighted
+
+    @property
     def has_gradient(self) -> bool:
         """Whether the row moves the policy even without a KL term."""
         return bool(self.nll_weights.any() or self.advantages[self.loss_mask].any())
@@ -166,11 +172,9 @@ def own_samples(group: Group, advantages: np.ndarray) -> list[Sample]:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows padded on the right to one length; tensors on one device.
+    """What the loss reads of rows, padded on the right to one length; tensors on one device.
 
     Attributes:
-        token_ids: (B, T) int64, padded with 0.
-        attention_mask: (B, T) bool, False on padding.
         loss_mask: (B, T) bool.
         advantages: (B, T) float32.
         old_logprobs: (B, T) float32.
@@ -179,8 +183,6 @@ class Batch:
         unrecorded: (B,) bool, rows that came without old log-probs: those in the batch are the learner's snapshot.
     """
 
-    token_ids: torch.Tensor
-    attention_mask: torch.Tensor
     loss_mask: torch.Tensor
     advantages: torch.Tensor
     old_logprobs: torch.Tensor
@@ -209,8 +211,6 @@ def collate(
         return torch.from_numpy(padded).to(device)
 
     return Batch(
-        token_ids=pad((sample.token_ids for sample in samples), np.int64),
-        attention_mask=pad((np.ones(len(sample.token_ids), dtype=bool) for sample in samples), np.bool_),
         loss_mask=pad((sample.loss_mask for sample in samples), np.bool_),
         advantages=pad((sample.advantages for sample in samples), np.float32),
         old_logprobs=pad(old_logprobs, np.float32),

@@ -9,6 +9,12 @@ import numpy as np
 import torch
 
 _BLOCK = 1024
+_BLOCK_ELEMENTS = {"cpu": 1 << 19}
+"""Logits that are worked on at a time; on devices that are not listed, all of them."""
+_NUCLEUS = (512, 8192)
+"""So many likeliest tokens top-p looks through for its edge, before it sorts the whole vocabulary."""
+_NO_SCORE = -1e4
+"""Stands for a score of -inf where it is multiplied by 0."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,11 @@ class SamplingConfig:
     top_k: int = 0
     min_p: float = 0.0
     stop_at_boxed: bool = False
+
+    @property
+    def unfiltered(self) -> bool:
+        """Whether every token of the vocabulary may be drawn."""
+        return self.top_p == 1 and self.top_k == 0 and self.min_p == 0
 
     def __post_init__(self) -> None:
         if self.max_completion_length < 1:
@@ -59,14 +70,22 @@ def filtered_probs(probs: torch.Tensor, config: SamplingConfig) -> torch.Tensor:
     if config.top_k and config.top_k < probs.shape[-1]:
         probs = torch.where(probs >= probs.topk(config.top_k, dim=-1).values[:, -1:], probs, 0.0)
     if config.top_p < 1:
-        ordered = probs.sort(dim=-1, descending=True).values
-        mass = ordered.double().cumsum(-1)
-        # The least likely token that is still needed: the last whose predecessors do not yet reach top_p.
-        needed = (mass - ordered < config.top_p * mass[:, -1:]).sum(-1, keepdim=True).clamp(min=1)
-        probs = torch.where(probs >= ordered.gather(-1, needed - 1), probs, 0.0)
+        probs = torch.where(probs >= _nucleus_edge(probs, config.top_p), probs, 0.0)
     if config.min_p > 0:
         probs = torch.where(probs >= config.min_p * probs.amax(-1, keepdim=True), probs, 0.0)
     return probs
+
+
+def _nucleus_edge(probs: torch.Tensor, top_p: float) -> torch.Tensor:
+    """(R, 1): the least likely token that is still needed to reach `top_p`, the last whose predecessors do not reach it."""
+    target = top_p * probs.sum(-1, keepdim=True, dtype=torch.float64)
+    for size in (*_NUCLEUS, probs.shape[-1]):
+        ordered = probs.topk(min(size, probs.shape[-1]), dim=-1).values
+        mass = ordered.double().cumsum(-1)
+        if bool((mass[:, -1:] >= target).all()):
+            break
+    needed = (mass - ordered < target).sum(-1, keepdim=True).clamp(min=1)
+    return ordered.gather(-1, needed - 1)
 
 
 def draw(weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
@@ -121,18 +140,33 @@ def draw_tokens(logits: torch.Tensor, uniforms: torch.Tensor, config: SamplingCo
         uniforms: (R,) float64 in [0, 1), one per row; not read if greedy.
         config: temperature and filters. Greedy log-probs are those at temperature 1.
     """
-    logprobs = torch.log_softmax(logits.float() / (config.temperature or 1.0), dim=-1)
-    probs = logprobs.exp()
+    # A few rows at a time: on a CPU, what one operation wrote is still in the cache when the next one reads it.
+    rows = max(1, _BLOCK_ELEMENTS.get(logits.device.type, logits.numel()) // logits.shape[-1])
+    blocks = [_draw_block(logits[i : i + rows], uniforms[i : i + rows], config) for i in range(0, len(logits), rows)]
+    return Drawn(*(torch.cat(parts) for parts in zip(*blocks, strict=True)))
+
+
+def _draw_block(
+    logits: torch.Tensor, uniforms: torch.Tensor, config: SamplingConfig
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Token ids, log-probs and entropies (R,) of a block of rows; see `draw_tokens`."""
+    scores = logits.float()
+    if config.temperature not in (0.0, 1.0):
+        scores = scores / config.temperature
+    maximum = scores.amax(-1, keepdim=True)
+    weights = torch.exp(scores - maximum)
+    total = weights.sum(-1, keepdim=True)
+    log_total = maximum + total.log()
     if config.temperature == 0:
-        token_ids = logprobs.argmax(-1)
+        token_ids = scores.argmax(-1)
+    elif config.unfiltered:
+        token_ids = draw(weights, uniforms)
     else:
-        token_ids = draw(filtered_probs(probs, config), uniforms)
-    return Drawn(
-        token_ids=token_ids,
-        logprobs=logprobs.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1),
-        # Probabilities that underflow to 0 have a log-prob of -inf; they add nothing.
-        entropies=-(probs * logprobs.clamp(min=-1e4)).sum(-1),
-    )
+        token_ids = draw(filtered_probs(weights / total, config), uniforms)
+    logprobs = (scores.gather(-1, token_ids.unsqueeze(-1)) - log_total).squeeze(-1)
+    # The mean of log p, as log Z minus the mean score; scores of -inf have the weight 0 and add nothing.
+    mean_score = torch.linalg.vecdot(weights, (scores - maximum).clamp(min=_NO_SCORE)) / total.squeeze(-1)
+    return token_ids, logprobs, total.squeeze(-1).log() - mean_score
 
 
 def row_uniforms(seeds: Sequence[int], length: int) -> np.ndarray:

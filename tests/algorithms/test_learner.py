@@ -15,7 +15,7 @@ from transformers import LlamaForCausalLM
 
 from algorithms.errors import NonFiniteError
 from algorithms.learner import Learner
-from algorithms.losses import Denominators, LossConfig, batch_loss, denominators, token_logprobs, token_shares
+from algorithms.losses import Denominators, LossConfig, batch_loss, denominators, token_shares
 from algorithms.optimization import MasterOptimizer, scheduled_learning_rate
 from algorithms.samples import Sample, collate, make_sample
 
@@ -154,8 +154,8 @@ def test_rows_without_gradient_are_left_out_but_counted(make_llama: MakeLlama, m
     batch = collate(
         rows, [np.zeros_like(r.advantages) if r.old_logprobs is None else r.old_logprobs for r in rows], "me", "cpu"
     )
-    logits = model(batch.token_ids, attention_mask=batch.attention_mask.long()).logits[:, :-1]
-    logprobs = torch.nn.functional.pad(token_logprobs(logits, batch.token_ids[:, 1:], 1.0), (1, 0))
+    logprobs = torch.nn.utils.rnn.pad_sequence([row_logprobs(model, row) for row in rows], batch_first=True)
+    logprobs = torch.nn.functional.pad(logprobs, (1, 0))
     tokens = sum(int(row.loss_mask.sum()) for row in rows)
     terms = batch_loss(logprobs, None, batch, LossConfig(), Denominators(rows=16, tokens=tokens, prompts=4))
     terms.total.backward()
@@ -424,8 +424,7 @@ def test_small_updates_add_up_in_bfloat16() -> None:
     parameter = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
     optimizer = MasterOptimizer([parameter], torch.optim.SGD, lr=0.0)
     for update in range(400):
-        parameter.grad = torch.ones_like(parameter)
-        optimizer.accumulate()
+        parameter.sum().backward()
         optimizer.step(1e-5)
         if update == 100:
             assert parameter.tolist() == [1.0] * 3
@@ -437,12 +436,11 @@ def test_gradients_of_a_bfloat16_model_are_summed_in_float32() -> None:
     parameter = torch.nn.Parameter(torch.zeros(1, dtype=torch.bfloat16))
     optimizer = MasterOptimizer([parameter], torch.optim.SGD, lr=0.0)
     for gradient in (1.0, *[2**-10] * 8):
-        parameter.grad = torch.full_like(parameter, gradient)
-        optimizer.accumulate()
+        (parameter * gradient).sum().backward()
+        assert parameter.grad is None
     # In bfloat16, 1 + 2^-10 is 1.
     optimizer.step(1.0)
     assert optimizer.masters[0].item() == -(1 + 2**-7)
-    assert parameter.grad is None
     assert optimizer.masters[0].grad is None
 
 

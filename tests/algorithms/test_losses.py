@@ -16,6 +16,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from algorithms.learner import Learner
+from algorithms.logprobs import token_logprobs
 from algorithms.losses import (
     Denominators,
     LossConfig,
@@ -24,7 +25,6 @@ from algorithms.losses import (
     k3_kl,
     log_ratios,
     surrogate_loss,
-    token_logprobs,
     token_shares,
 )
 from algorithms.samples import Sample, collate, make_sample
@@ -352,7 +352,7 @@ def test_loss_and_gradient_are_those_of_trl(
         problems_per_minibatch=1,
     )
     if beta:
-        learner._reference.load_state_dict(reference.state_dict())
+        learner._reference.model.load_state_dict(reference.state_dict())
     metrics = learner.update([rows.samples for rows in minibatches])
 
     assert metrics["loss"] == pytest.approx(np.mean(losses), rel=1e-5, abs=1e-6)

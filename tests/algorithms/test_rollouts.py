@@ -150,9 +150,11 @@ def test_batch_size_does_not_change_completions(policy: Policy) -> None:
     prompts, config = prompts_of(policy), SamplingConfig(max_completion_length=24)
     finished: list[int] = []
     whole = policy.generate(prompts, 3, config, seeds_for(12))
-    parts = policy.generate(prompts, 3, config, seeds_for(12), batch_size=4, progress=finished.append)
-    assert [[c.token_ids for c in group] for group in parts] == [[c.token_ids for c in group] for group in whole]
-    assert finished == [3, 3, 3, 3]
+    for batch_size in (4, 6, 7, 9):
+        parts = policy.generate(prompts, 3, config, seeds_for(12), batch_size=batch_size, progress=finished.append)
+        assert [[c.token_ids for c in group] for group in parts] == [[c.token_ids for c in group] for group in whole]
+        assert sum(finished) == 12
+        finished.clear()
 
 
 def test_rows_with_one_seed_are_equal_and_with_others_differ(policy: Policy) -> None:

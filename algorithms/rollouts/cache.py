@@ -1,0 +1,152 @@
+"""Keys and values of rows that are written side by side: in buffers with room to grow, from which rows leave and others enter.
+
+All rows end in the same column. A row of n tokens occupies the last n columns; what lies before its start is masked. Hence a
+row that enters late needs no column of its own, and columns that nobody occupies any more can be cut off at the left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from transformers import Cache, DynamicCache, PreTrainedConfig
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
+
+_GROWTH = 1.5
+
+
+class BufferedLayer(CacheLayerMixin):
+    """One layer's keys and values, (R, H, C, D) each, of which the first `length` columns are filled.
+
+    Transformers' own growing layer copies everything at every token; this one writes one column. Layers with a sliding window
+    keep all columns too, and leave the window to the model's mask.
+
+    Args:
+        room: columns to allocate beyond those of the first update.
+    """
+
+    is_sliding = False
+
+    def __init__(self, room: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.length = 0
+        self._room = room
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Allocate the buffers for the shapes of the first update."""
+        self.keys, self.values = (
+            states.new_empty((*states.shape[:2], states.shape[2] + self._room, states.shape[3]))
+            for states in (key_states, value_states)
+        )
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append columns.
+
+        Args:
+            key_states, value_states: (R, H, n, D).
+
+        Returns:
+            All filled columns of both, (R, H, length + n, D), as views.
+        """
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        assert self.keys is not None and self.values is not None
+        end = self.length + key_states.shape[2]
+        if end > self.keys.shape[2]:
+            capacity = max(end, int(_GROWTH * self.keys.shape[2]))
+            self.keys, self.values = (_widened(buffer, self.length, capacity) for buffer in (self.keys, self.values))
+        self.keys[:, :, self.length : end] = key_states
+        self.values[:, :, self.length : end] = value_states
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """(Columns after the next update, index of the first one.)"""
+        return self.length + query_length, 0
+
+    def get_seq_length(self) -> int:
+        """Columns filled."""
+        return self.length
+
+    def get_max_length(self) -> int:
+        """-1: there is none."""
+        return -1
+
+
+class RowCache(Cache):
+    """The cache of a batch of rows.
+
+    Args:
+        starts: (R,) int64, each row's first column.
+        room: columns to allocate beyond those of the first forward pass.
+
+    Attributes:
+        starts: as given.
+    """
+
+    def __init__(self, starts: torch.Tensor, room: int) -> None:
+        super().__init__(layer_class_to_replicate=partial(BufferedLayer, room))  # type: ignore[arg-type]
+        self.starts = starts
+
+    def mask(self, new_columns: int) -> torch.Tensor:
+        """(R, C + new_columns) bool: which columns belong to each row, those of the next forward pass included."""
+        columns = torch.arange(self.get_seq_length() + new_columns, device=self.starts.device)
+        return columns >= self.starts.unsqueeze(-1)
+
+
+def merged(parts: Sequence[tuple[RowCache, torch.Tensor]], room: int) -> RowCache:
+    """Rows of several caches side by side in a new one, without the columns that none of them needs.
+
+    Args:
+        parts: caches of the same model, each with the indices (n,) int64 of the rows to take, in any order and number. The
+            caches lose their contents layer by layer, so that there are never two copies of everything.
+        room: columns to allocate beyond those in use.
+    """
+    length = max(int(cache.get_seq_length() - cache.starts[rows].min()) for cache, rows in parts)
+    starts = torch.cat([cache.starts[rows] - cache.get_seq_length() + length for cache, rows in parts])
+    result = RowCache(starts, room)
+    for layers in zip(*(cache.layers for cache, _ in parts), strict=True):
+        layer = BufferedLayer(room)
+        layer.length = length
+        layer.is_initialized = True
+        chosen = list(zip(layers, (rows for _, rows in parts), strict=True))
+        layer.keys = _aligned([(part.keys, part.length, rows) for part, rows in chosen], length, room)
+        layer.values = _aligned([(part.values, part.length, rows) for part, rows in chosen], length, room)
+        for part in layers:
+            part.keys = part.values = None
+        result.layers.append(layer)
+    return result
+
+
+def is_cacheable(config: PreTrainedConfig) -> bool:
+    """Whether a model carries nothing but keys and values from token to token, so that its rows can be moved about."""
+    layers = DynamicCache(config=config).layers
+    return all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers)
+
+
+def _aligned(parts: Sequence[tuple[torch.Tensor, int, torch.Tensor]], length: int, room: int) -> torch.Tensor:
+    """Rows of several buffers (R, H, C, D) in one, their filled columns ending at `length`."""
+    first = parts[0][0]
+    total = sum(len(rows) for _, _, rows in parts)
+    result = first.new_empty((total, first.shape[1], length + room, first.shape[3]))
+    row = 0
+    for buffer, filled, rows in parts:
+        kept = min(filled, length)
+        place = result[row : row + len(rows)]
+        # Masked columns are multiplied by 0, so they must be finite.
+        place[:, :, : length - kept] = 0
+        place[:, :, length - kept : length] = buffer[:, :, filled - kept : filled].index_select(0, rows)
+        row += len(rows)
+    return result
+
+
+def _widened(buffer: torch.Tensor, filled: int, capacity: int) -> torch.Tensor:
+    """The buffer (R, H, C, D) with more columns."""
+    result = buffer.new_empty((*buffer.shape[:2], capacity, buffer.shape[3]))
+    result[:, :, :filled] = buffer[:, :, :filled]
+    return result

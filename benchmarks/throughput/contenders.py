@@ -1,0 +1,232 @@
+"""The contenders, each in a process of its own, so that neither memory nor caches are shared.
+
+`python -m benchmarks.throughput.contenders NAME WORKLOAD STEPS` runs one (WORKLOAD is JSON) and prints its measurements as
+JSON in the last line.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from algorithms.config import TrainingConfig
+from algorithms.policy import load_policy
+from algorithms.rollouts.sampling import SamplingConfig
+from algorithms.tracking import POOL, read_jsonl
+from algorithms.trainer import Trainer
+from benchmarks.throughput.workload import Chance, Workload, questions, write_problems
+from mrl_env.types import user_message
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one process measured.
+
+    Attributes:
+        seconds: of each step after the first, which only warms up.
+        peak_bytes: the process's largest resident memory, or the GPU's largest allocation.
+        parts: for each part of a step its seconds, means over the steps; empty where the contender does not say.
+        tokens: mean length of the completions, in tokens.
+        extra: further figures by name.
+    """
+
+    seconds: list[float]
+    peak_bytes: int
+    parts: dict[str, float] = field(default_factory=dict)
+    tokens: float = 0.0
+    extra: dict[str, float] = field(default_factory=dict)
+
+
+def ours(workload: Workload, steps: int, folder: Path) -> Measurement:
+    """Whole steps of the trainer, as a user runs them."""
+    rows = folder / "problems.jsonl"
+    write_problems(workload, rows)
+    config = TrainingConfig(
+        model_name_or_path=workload.model,
+        algorithm=(workload.algorithm,),
+        dtype=(workload.dtype,),  # type: ignore[arg-type]
+        env="math-mutual-v0",
+        problems=str(rows),
+        verifier="benchmarks.throughput.workload:Chance",
+        verifier_options={"success": workload.success},
+        problems_per_step=workload.problems,
+        num_generations=workload.generations,
+        max_completion_length=workload.tokens,
+        per_device_train_batch_size=(workload.generations,),
+        gradient_accumulation_steps=workload.problems,
+        learning_rate=(1e-6,),
+        max_steps=steps + 1,
+        eval_steps=0,
+        save_steps=0,
+        output_dir=str(folder / "run"),
+    )
+    trainer = Trainer(config)
+    seconds = []
+    for _ in range(steps + 1):
+        started = time.perf_counter()
+        trainer.train_step()
+        seconds.append(time.perf_counter() - started)
+    trainer.tracker.close()
+    lines = [line for line in read_jsonl(folder / "run" / "metrics.jsonl") if line["step"] > 1]
+    policies = [line for line in lines if line["policy"] != POOL]
+
+    def total(key: str) -> float:
+        return float(sum(line.get(f"train/{key}", 0.0) for line in lines)) / steps
+
+    return Measurement(
+        seconds=seconds[1:],
+        peak_bytes=peak_bytes(),
+        parts={key: total(f"time/{key}") for key in ("generate", "environment", "rows", "update")},
+        tokens=sum(line["train/completions/mean_length"] for line in policies) / len(policies),
+        extra={
+            "rescue_rate": sum(line["train/exchange/rescue_rate"] for line in policies) / len(policies),
+            "zero_variance": sum(line["train/frac_reward_zero_std"] for line in policies) / len(policies),
+        },
+    )
+
+
+def trl(workload: Workload, steps: int, folder: Path) -> Measurement:
+    """Whole steps of TRL's GRPOTrainer on the same prompts, shapes and rewards, in its fastest setting on one device.
+
+    Raises:
+        ValueError: if TRL or Datasets is not installed.
+    """
+    try:
+        from datasets import Dataset
+        from transformers import TrainerCallback
+        from trl import GRPOConfig, GRPOTrainer
+    except ImportError as error:
+        raise ValueError("--against trl needs TRL: pip install 'trl>=1.16' datasets") from error
+    from verifiers.trl import as_reward_function
+
+    policy = load_policy(_policy_config(workload), _device())
+    rows = write_problems(workload, folder / "problems.jsonl")
+    seconds: list[float] = []
+
+    class Clock(TrainerCallback):
+        started = 0.0
+
+        def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+            self.started = time.perf_counter()
+
+        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+            seconds.append(time.perf_counter() - self.started)
+
+    trainer = GRPOTrainer(
+        model=policy.model,
+        processing_class=policy.tokenizer,
+        reward_funcs=as_reward_function(Chance(workload.success)),
+        train_dataset=Dataset.from_list(
+            [{"prompt": policy.renderer.text(user_message(row["problem"])), "answer": row["answer"]} for row in rows]
+        ),
+        callbacks=[Clock()],
+        args=GRPOConfig(
+            output_dir=str(folder / "trl"),
+            per_device_train_batch_size=workload.generations,
+            gradient_accumulation_steps=workload.problems,
+            num_generations=workload.generations,
+            max_completion_length=workload.tokens,
+            loss_type="grpo",
+            learning_rate=1e-6,
+            max_steps=steps + 1,
+            # The weights have the type of the computation already; recomputing activations would only take longer.
+            bf16=False,
+            gradient_checkpointing=False,
+            use_cpu=not torch.cuda.is_available(),
+            save_strategy="no",
+            logging_steps=1,
+            report_to="none",
+            disable_tqdm=True,
+        ),
+    )
+    trainer.train()
+    lengths = [
+        line["completions/mean_length"] for line in trainer.state.log_history if "completions/mean_length" in line
+    ]
+    return Measurement(seconds[1:], peak_bytes(), tokens=sum(lengths[1:]) / steps)
+
+
+def generation(workload: Workload, steps: int, folder: Path) -> Measurement:
+    """Our generation and Transformers' in turn, on one model in one process; `extra` has the others' median seconds."""
+    policy = load_policy(_policy_config(workload), _device())
+    prompts = [policy.renderer.token_ids(user_message(question)) for question in questions(workload.problems)]
+    config = SamplingConfig(max_completion_length=workload.tokens)
+    rows = workload.problems * workload.generations
+    padding = policy.eos_token_ids
+    policy.eos_token_ids = frozenset()  # every completion has its full length
+    length = max(map(len, prompts))
+    repeated = [prompt for prompt in prompts for _ in range(workload.generations)]
+    token_ids = torch.tensor([[min(padding)] * (length - len(prompt)) + list(prompt) for prompt in repeated])
+    mask = torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in repeated])
+
+    def mine() -> None:
+        policy.generate(prompts, workload.generations, config, list(range(rows)))
+
+    def transformers() -> None:
+        generated = policy.model.generate(  # type: ignore[operator]
+            input_ids=token_ids.to(policy.model.device),
+            attention_mask=mask.to(policy.model.device),
+            do_sample=True,
+            top_k=0,
+            min_new_tokens=workload.tokens,
+            max_new_tokens=workload.tokens,
+            pad_token_id=min(padding),
+        )
+        assert generated.shape == (rows, length + workload.tokens)
+
+    seconds: dict[Callable[[], None], list[float]] = {mine: [], transformers: []}
+    for _ in range(steps + 1):
+        for run, measured in seconds.items():
+            started = time.perf_counter()
+            run()
+            measured.append(time.perf_counter() - started)
+    theirs = sorted(seconds[transformers][1:])
+    return Measurement(
+        seconds[mine][1:], peak_bytes(), tokens=workload.tokens, extra={"transformers": theirs[len(theirs) // 2]}
+    )
+
+
+CONTENDERS: dict[str, Callable[[Workload, int, Path], Measurement]] = {
+    "ours": ours,
+    "trl": trl,
+    "generation": generation,
+}
+
+
+def peak_bytes() -> int:
+    """The largest memory so far: of the GPU's allocator, or of the process."""
+    if torch.cuda.is_available():
+        return int(torch.cuda.max_memory_allocated())
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kilobytes if sys.platform == "darwin" else kilobytes * 1024
+
+
+def _device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _policy_config(workload: Workload) -> Any:
+    [policy] = TrainingConfig(model_name_or_path=workload.model, dtype=(workload.dtype,)).policies()  # type: ignore[arg-type]
+    return policy
+
+
+def main() -> None:
+    """The command line of one process."""
+    name, workload, steps = sys.argv[1:]
+    settings = json.loads(workload)
+    with tempfile.TemporaryDirectory() as folder:
+        found = CONTENDERS[name](Workload(**{**settings, "model": tuple(settings["model"])}), int(steps), Path(folder))
+    print(json.dumps(asdict(found)))
+
+
+if __name__ == "__main__":
+    main()
