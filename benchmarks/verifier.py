@@ -67,7 +67,7 @@ def load(path: Path) -> list[Case]:
         ValueError: at a line that is no case, naming file, line and field.
     """
     cases = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
         if not line.strip():
             continue
         try:

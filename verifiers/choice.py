@@ -10,10 +10,13 @@ from typing import Any
 from verifiers.extraction import extract
 from verifiers.verdict import BadGoldError, Verdict
 
-_LABELLED = re.compile(r"[(\[]?([A-Za-z])[)\].:,]*(?:(?:\s+|(?=[^\x00-\x7f]))(.*))?", re.DOTALL)
+_LABELLED = re.compile(
+    r"(?:[(\[](?=.[)\].:,]))?([A-Za-z])(?!\s*[+*^])[)\].:,]*(?:(?:\s+|(?=[^\x00-\x7f]))(.*))?", re.DOTALL
+)
 _ANOTHER_OPTION = re.compile(
     r"^(?:or|and|not)\b|^[/&,|]|^[(\[]?[A-Za-z](?:[)\].:,;]+(?:\s|$)|$)|^[A-Z](?:\s+[A-Z])+$|(?:\bor|\band|[/,;&|])\s*[(\[]?[A-Z](?:[)\].:]|\s+\S)"
 )
+_BRACKETED = re.compile(r"([(\[]) ?([A-Za-z]) ?([)\]])")
 _WHY = re.compile(r"(?:because|since|is|as|for|by)\b")
 _LEADING_MARKS = re.compile(r"^[ .,;:!]+(?!\d)")
 _QUOTED = re.compile(r"([\"']{1,2}) ?(.*?) ?\1")
@@ -48,9 +51,10 @@ def read_letter(text: str) -> tuple[str | None, str]:
     """The option letter that a text starts with, in upper case (None without one), and the rest of the text.
 
     Examples: `B`, `(B)`, `B.`, `(B) 42`, `b) blue`, `B: because …`. A letter followed by other options (`A or B`,
-    `A/B`) or running on into a word is none.
+    `A/B`), running on into a word, or in a formula (`(a + b)c`, `A + 1`) is none.
     """
     text = " ".join(re.sub(r"[{}$`*\"'~\\]", " ", _TEX_TEXT.sub(" ", text)).split())
+    text = _BRACKETED.sub(r"\1\2\3", text)
     match = _LABELLED.fullmatch(text)
     if match is None:
         return None, text

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -157,10 +158,20 @@ class Pool:
             DeadlineError: if it took longer; the worker was killed.
             WorkerError: if the function raised or killed its process.
         """
+        with self.lend() as worker:
+            return worker.call(path, arguments, seconds)
+
+    @contextlib.contextmanager
+    def lend(self) -> Iterator[Worker]:
+        """A worker for the caller alone, as soon as one is free; for callers that time their calls themselves.
+
+        Raises:
+            WorkerError: if a new one is needed and does not come up.
+        """
         with self._slots:
             worker = self._take()
             try:
-                return worker.call(path, arguments, seconds)
+                yield worker
             finally:
                 self._give(worker)
 

@@ -67,10 +67,17 @@ class RewardFunctionVerifier:
     metadata into columns of its own.
     """
 
-    def __init__(self, function: RewardFunction, answer_column: str = "answer") -> None:
-        """Keep the function and the name of the argument that takes the reference answers."""
+    def __init__(self, function: RewardFunction, answer_column: str = "answer", conversational: bool = False) -> None:
+        """Keep the function and how it is called.
+
+        Args:
+            function: takes keyword lists and returns one score per completion.
+            answer_column: the name of the argument that takes the reference answers.
+            conversational: give completions as chat messages instead of strings; TRL's own reward functions need it.
+        """
         self._function = function
         self._answer_column = answer_column
+        self._conversational = conversational
 
     def verify(self, completion: str, answer: str, **metadata: Any) -> Verdict:
         """The function's value as a Verdict.
@@ -80,9 +87,8 @@ class RewardFunctionVerifier:
         """
         columns = {name: [value] for name, value in metadata.items()}
         prompts = columns.pop("prompt", [""])
-        (score,) = self._function(
-            prompts=prompts, completions=[completion], **{self._answer_column: [answer]}, **columns
-        )
+        given = [{"role": "assistant", "content": completion}] if self._conversational else completion
+        (score,) = self._function(prompts=prompts, completions=[given], **{self._answer_column: [answer]}, **columns)
         if score is None:
             return Verdict(None, completion, "error", "the reward function gave no score")
         return Verdict(float(score), completion, reason_of(score))

@@ -1,21 +1,15 @@
-"""Workers: deadlines from outside, crashes, recycling, and every kind of caller."""
+"""Workers: deadlines from outside, crashes, recycling and threads; `test_concurrency` has the other kinds of caller."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
-import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from verifiers.isolation import DeadlineError, Pool, WorkerError
 
-ROOT = Path(__file__).resolve().parents[2]
 ECHO = "verifiers.lookup:did_you_mean"
 
 
@@ -65,29 +59,3 @@ def test_threads_and_asyncio(pool: Pool) -> None:
         return await asyncio.gather(*(asyncio.to_thread(pool.call, ECHO, ["mth", ["math"]], 20) for _ in range(8)))
 
     assert asyncio.run(many()) == ["; did you mean 'math'?"] * 8
-
-
-SCRIPT = r"""
-    import multiprocessing, os
-    import verifiers
-    CASE = (r"\boxed{2\sin x\cos x}", r"\sin 2x")
-    def check(*_):
-        return verifiers.get("math").verify(*CASE).reason
-    print(check())
-    child = os.fork()
-    if child == 0:
-        print(check(), flush=True)
-        os._exit(0)
-    os.waitpid(child, 0)
-    print(check())
-"""
-
-
-def test_forked_process_and_unguarded_main(tmp_path: Path) -> None:
-    script = tmp_path / "unguarded.py"
-    script.write_text(textwrap.dedent(SCRIPT))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, env=environment, timeout=120, check=True
-    )
-    assert done.stdout.split() == ["right"] * 3

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 import verifiers
 from benchmarks import verifier as benchmark
-from verifiers import BadGoldError, Verdict
+from verifiers import BadGoldError, Verdict, isolation, reasoning_gym
 from verifiers.combine import AllOf, WeightedSum
 from verifiers.exact import ExactVerifier
 from verifiers.format import FormatVerifier
@@ -100,25 +101,74 @@ def test_format_does_not_look_at_the_reference() -> None:
         FormatVerifier(["boxes"])  # type: ignore[list-item]
 
 
-def test_reasoning_gym_delegates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    # a stand-in package with reasoning-gym's entry point, found by the worker through PYTHONPATH
-    (tmp_path / "reasoning_gym.py").write_text(
-        "def get_score_answer_fn(name):\n"
-        "    assert name == 'sums'\n"
-        "    return lambda answer, entry: 1.0 if answer == entry['answer'] else 0.01\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    from verifiers import isolation, reasoning_gym
-
+@pytest.fixture
+def own_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Workers for reasoning-gym that start in the test, with its environment."""
     pool = isolation.Pool(size=1)
     monkeypatch.setattr(reasoning_gym, "shared_pool", lambda: pool)
-    entry: dict[str, Any] = {"question": "1+1", "answer": "2", "metadata": {"source_dataset": "sums"}}
+    yield
+    pool.close()
+
+
+STAND_IN = """
+def get_score_answer_fn(name):
+    assert name == "sums"
+    def score(answer, entry):
+        assert entry["metadata"]["terms"] == (1, 1), "a list is no tuple"
+        return 1.0 if int(answer) == int(entry["answer"]) else 0.01
+    return score
+"""
+"""A package with reasoning-gym's entry point, found by the worker through PYTHONPATH."""
+
+
+def test_reasoning_gym_delegates(own_pool: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "reasoning_gym.py").write_text(STAND_IN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    metadata = {"source_dataset": "sums", "terms": (1, 1)}
+    entry: dict[str, Any] = {"question": "1+1", "answer": "2", "metadata": metadata}
     verifier = verifiers.get("reasoning_gym")
     assert verifier.verify("<answer>2</answer>", "2", entry=entry) == Verdict(1.0, "2", "right")
     assert verifier.verify("<answer>3</answer>", "2", entry=entry) == Verdict(0.01, "3", "partial")
-    pool.close()
+    # its scorer raises ValueError on this answer, but not on its own: the answer is to blame
+    words = verifier.verify("<answer>two</answer>", "2", entry=entry)
+    assert (words.score, words.reason) == (0.0, "wrong")
+    verifiers.check_answer("reasoning_gym", "2", entry=entry)
+
+    from_json = json.loads(json.dumps(entry))
+    lost = verifier.verify("<answer>2</answer>", "2", entry=from_json)
+    assert (lost.score, lost.reason) == (None, "error")
+    assert "a list is no tuple" in lost.detail
+    with pytest.raises(BadGoldError, match="a list is no tuple"):
+        verifiers.check_answer("reasoning_gym", "2", entry=from_json)
     with pytest.raises(ValueError, match="source_dataset"):
         verifier.verify("<answer>2</answer>", "2", entry={"metadata": {}})
+
+
+def test_entries_keep_their_types_on_the_way_to_a_worker() -> None:
+    entry = {"answer": None, "metadata": {1: ("a", [2, (3.5,)]), "tuple": {}, (0, 1): True, "dict": [[1, 2]]}}
+    assert reasoning_gym.unpacked(json.loads(json.dumps(reasoning_gym.packed(entry)))) == entry
+
+
+REASONING_GYM_TASKS = """
+    advanced_geometry arc_1d arc_agi base_conversion basic_arithmetic bf binary_matrix calendar_arithmetic chain_sum
+    complex_arithmetic count_primes countdown cryptarithm dice family_relationships fraction_simplification futoshiki gcd
+    group_anagrams jugs knights_knaves letter_jumble maze mini_sudoku number_sorting palindrome_generation
+    polynomial_equations prime_factorization rearc shortest_path simple_integration sokoban spiral_matrix sudoku
+    syllogism tower_of_hanoi word_ladder
+"""
+
+
+def test_reasoning_gym_itself(own_pool: None) -> None:
+    library = pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed")
+    verifier = verifiers.get("reasoning_gym")
+    for name in REASONING_GYM_TASKS.split():
+        for entry in library.create_dataset(name, size=2, seed=3):
+            answer = entry["answer"]
+            verifiers.check_answer("reasoning_gym", answer, entry=entry)
+            for completion in (f"<answer>{answer}</answer>", rf"It is \boxed{{{answer}}}"):
+                assert verifier.verify(completion, answer, entry=entry).success, (name, answer)
+            wrong = verifier.verify("<answer>none of these words</answer>", answer, entry=entry)
+            assert wrong.score is not None and wrong.score < 1, name
 
 
 def test_weighted_sum() -> None:

@@ -157,6 +157,16 @@ def members(node: Node) -> list[Node] | None:
     return [node]
 
 
+def is_closed_interval(node: Node) -> bool:
+    """Whether it reads `[a, b]`: all numbers from a to b, and not the two."""
+    return (
+        isinstance(node, Group)
+        and node.opening + node.closing == "[]"
+        and len(node.items) == 2
+        and not any(map(is_collection, node.items))
+    )
+
+
 def same_brackets(left: Group, right: Group) -> bool:
     """Whether brackets of two items, which may be intervals, agree; longer ones are tuples whatever they look like."""
     return len(left.items) != 2 or (left.opening, left.closing) == (right.opening, right.closing)

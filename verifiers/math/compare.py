@@ -7,6 +7,7 @@ tier is asked for the rest. Nothing here evaluates or simplifies by itself.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
@@ -17,6 +18,7 @@ from verifiers.math.answers import (
     are_alternatives,
     ascending,
     is_closed,
+    is_closed_interval,
     is_collection,
     is_name,
     is_value,
@@ -30,6 +32,7 @@ from verifiers.math.answers import (
     without_conditions,
 )
 from verifiers.math.equality import quick
+from verifiers.math.expressions import of_tree
 from verifiers.math.forms import (
     Atom,
     Form,
@@ -39,7 +42,6 @@ from verifiers.math.forms import (
     UndefinedError,
     add,
     negate,
-    of_tree,
     poly_multiply,
 )
 from verifiers.math.matrices import rows_of
@@ -203,6 +205,13 @@ class Judge:
                 return self.same(*scaled)
         elif not self.policy.units_optional and (gold_unit is None) != (pred_unit is None):
             return False
+        for value, unit, other in ((gold_value, gold_unit, pred_value), (pred_value, pred_unit, gold_value)):
+            if unit is None:
+                continue
+            if _takes_no_unit(other) and not _takes_no_unit(value):
+                return False  # 5% is not 5 cm
+            if isinstance(value, Ratio) and not isinstance(other, Ratio):
+                return self.on_the_hour(value, other)
         return self.same(gold_value, pred_value)
 
     # --- several values ---
@@ -212,6 +221,8 @@ class Judge:
         if isinstance(gold, Matrix) or isinstance(pred, Matrix):
             return self.matrices(gold, pred)
         if isinstance(gold, (Text, Named)) or isinstance(pred, (Text, Named)):
+            return False
+        if is_closed_interval(gold) != is_closed_interval(pred):
             return False
         gold_items, pred_items = members(gold), members(pred)
         if gold_items is None or pred_items is None or max(len(gold_items), len(pred_items)) > LONGEST_LIST:
@@ -338,7 +349,7 @@ class Judge:
         return other.value == Fraction(numeral.digits) if numeral.digits.replace(".", "").isdigit() else False
 
     def ratios(self, gold: Node, pred: Node) -> bool:
-        """a:b against a:b up to a factor, or a/b; times of day part by part."""
+        """a:b against a:b up to a factor, or a/b, which a time of day is not; times part by part."""
         if isinstance(gold, Ratio) and isinstance(pred, Ratio):
             if gold.clock and pred.clock:
                 longest = max(len(gold.parts), len(pred.parts))
@@ -357,11 +368,15 @@ class Judge:
             )
         ratio, other = (gold, pred) if isinstance(gold, Ratio) else (pred, gold)
         assert isinstance(ratio, Ratio)
-        if ratio.clock and all(map(_is_zero, ratio.parts[1:])):
-            return self.same(ratio.parts[0], other)
-        if len(ratio.parts) != 2:
+        if self.on_the_hour(ratio, other):
+            return True
+        if len(ratio.parts) != 2 or _is_time(ratio):
             return False
         return self.expressions_safely(Mul((ratio.parts[0], Pow(ratio.parts[1], Num(Fraction(-1))))), other)
+
+    def on_the_hour(self, ratio: Ratio, other: Node) -> bool:
+        """Whether a time of day without minutes has that many hours: 5:00 and 5."""
+        return ratio.clock and all(map(_is_zero, ratio.parts[1:])) and self.same(ratio.parts[0], other)
 
     def expressions_safely(self, gold: Node, pred: Node) -> bool:
         """`expressions`, with "no" where one side is no expression or has no value."""
@@ -428,6 +443,19 @@ def _unit(value: Node, words: str) -> units.Unit | None:
     if words:
         return units.read(words)
     return units.read("degrees") if isinstance(value, Mul) and DEGREE in value.factors else None
+
+
+def _takes_no_unit(value: Node) -> bool:
+    """Whether a value is a share, a ratio or a numeral, none of which is measured in units."""
+    return isinstance(value, Based) or (isinstance(value, Ratio) and not value.clock) or mentions(value, PERCENT)
+
+
+def _is_time(ratio: Ratio) -> bool:
+    """Whether a:b can only be hours and minutes: 1:03 has a zero that no ratio has, 9:24 is not in lowest terms."""
+    match ratio.parts:
+        case (Num(hours), Num(minutes)) if ratio.clock and hours.denominator == minutes.denominator == 1:
+            return minutes < 10 or (minutes < 60 and math.gcd(int(hours), int(minutes)) > 1)
+    return False
 
 
 def _number_part(value: Node) -> Node:

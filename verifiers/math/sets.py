@@ -11,16 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from verifiers.math.evaluate import Evaluator, OutsideDomainError, machine
-from verifiers.math.forms import (
-    UNIT,
-    Atom,
-    Form,
-    NotAnExpressionError,
-    TooLargeError,
-    UndefinedError,
-    difference,
-    of_tree,
-)
+from verifiers.math.expressions import of_tree
+from verifiers.math.forms import UNIT, Atom, Form, NotAnExpressionError, TooLargeError, UndefinedError, difference
 from verifiers.math.tree import (
     MINUS_ONE,
     Add,

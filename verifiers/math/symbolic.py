@@ -11,7 +11,8 @@ from typing import Any
 
 from verifiers.math.equality import INTEGER_POINTS, quick, sample, zero_in
 from verifiers.math.evaluate import Evaluator, OutOfRangeError, OutsideDomainError, contains_i, variables
-from verifiers.math.forms import Form, TooLargeError, difference, of_tree
+from verifiers.math.expressions import of_tree
+from verifiers.math.forms import Form, TooLargeError, difference
 from verifiers.math.tree import Add, Apply, Big, Const, Mul, Node, Num, Pow, Sym, from_json, walk
 from verifiers.math.words import vocabulary
 

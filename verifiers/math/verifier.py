@@ -242,7 +242,10 @@ class MathVerifier:
 
 
 class _Workers:
-    """The oracle that asks the second tier, within one deadline for all its questions."""
+    """The oracle that asks the second tier, within one deadline for all its questions.
+
+    The time until a worker is free is not counted: how busy the others are is no property of the case.
+    """
 
     def __init__(self, failures: list[Decision]) -> None:
         self._failures = failures
@@ -253,16 +256,18 @@ class _Workers:
         if self._left <= 0:
             self._failures.append(("timeout", "no time left for another comparison"))
             return False
-        start = time.monotonic()
         arguments = [to_json(first), to_json(second)]
         try:
-            return shared_pool().call("verifiers.math.symbolic:equal", arguments, self._left) is True
+            with shared_pool().lend() as worker:
+                start = time.monotonic()
+                try:
+                    return worker.call("verifiers.math.symbolic:equal", arguments, self._left) is True
+                finally:
+                    self._left -= time.monotonic() - start
         except DeadlineError as error:
             self._failures.append(("timeout", str(error)))
         except WorkerError as error:
             self._failures.append(("refused", str(error)))
-        finally:
-            self._left -= time.monotonic() - start
         return False
 
 
