@@ -7,7 +7,6 @@ row that enters late needs no column of its own, and columns that nobody occupie
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -22,24 +21,17 @@ class BufferedLayer(CacheLayerMixin):
 
     Transformers' own growing layer copies everything at every token; this one writes one column. Layers with a sliding window
     keep all columns too, and leave the window to the model's mask.
-
-    Args:
-        room: columns to allocate beyond those of the first update.
     """
 
     is_sliding = False
 
-    def __init__(self, room: int) -> None:
+    def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.length = 0
-        self._room = room
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Allocate the buffers for the shapes of the first update."""
-        self.keys, self.values = (
-            states.new_empty((*states.shape[:2], states.shape[2] + self._room, states.shape[3]))
-            for states in (key_states, value_states)
-        )
+        """Allocate buffers for the first update."""
+        self.keys, self.values = torch.empty_like(key_states), torch.empty_like(value_states)
         self.is_initialized = True
 
     def update(
@@ -51,23 +43,31 @@ class BufferedLayer(CacheLayerMixin):
             key_states, value_states: (R, H, n, D).
 
         Returns:
-            All filled columns of both, (R, H, length + n, D), as views.
+            Both buffers, (R, H, C, D), with the columns that are not filled yet, which the mask leaves out: products of whole
+            buffers, which are contiguous, are faster than those of parts.
         """
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None and self.values is not None
         end = self.length + key_states.shape[2]
         if end > self.keys.shape[2]:
-            capacity = max(end, int(_GROWTH * self.keys.shape[2]))
+            capacity = self.capacity(key_states.shape[2])
             self.keys, self.values = (_widened(buffer, self.length, capacity) for buffer in (self.keys, self.values))
         self.keys[:, :, self.length : end] = key_states
         self.values[:, :, self.length : end] = value_states
         self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        return self.keys, self.values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """(Columns after the next update, index of the first one.)"""
-        return self.length + query_length, 0
+        """(Columns of the buffer after the next update, index of the first one.)"""
+        return self.capacity(query_length), 0
+
+    def capacity(self, new: int) -> int:
+        """Columns of the buffer after an update by so many."""
+        if self.keys is None:
+            return new
+        present, end = self.keys.shape[2], self.length + new
+        return present if end <= present else max(end, int(_GROWTH * present))
 
     def get_seq_length(self) -> int:
         """Columns filled."""
@@ -83,20 +83,21 @@ class RowCache(Cache):
 
     Args:
         starts: (R,) int64, each row's first column.
-        room: columns to allocate beyond those of the first forward pass.
 
     Attributes:
         starts: as given.
     """
 
-    def __init__(self, starts: torch.Tensor, room: int) -> None:
-        super().__init__(layer_class_to_replicate=partial(BufferedLayer, room))  # type: ignore[arg-type]
+    def __init__(self, starts: torch.Tensor) -> None:
+        super().__init__(layer_class_to_replicate=BufferedLayer)
         self.starts = starts
 
     def mask(self, new_columns: int) -> torch.Tensor:
-        """(R, C + new_columns) bool: which columns belong to each row, those of the next forward pass included."""
-        columns = torch.arange(self.get_seq_length() + new_columns, device=self.starts.device)
-        return columns >= self.starts.unsqueeze(-1)
+        """(R, C) bool: which columns of the buffers belong to each row, those of the next forward pass included."""
+        filled = self.get_seq_length() + new_columns
+        capacity, _ = self.get_mask_sizes(new_columns, 0)
+        columns = torch.arange(capacity, device=self.starts.device)
+        return (columns >= self.starts.unsqueeze(-1)) & (columns < filled)
 
 
 def merged(parts: Sequence[tuple[RowCache, torch.Tensor]], room: int) -> RowCache:
@@ -109,9 +110,9 @@ def merged(parts: Sequence[tuple[RowCache, torch.Tensor]], room: int) -> RowCach
     """
     length = max(int(cache.get_seq_length() - cache.starts[rows].min()) for cache, rows in parts)
     starts = torch.cat([cache.starts[rows] - cache.get_seq_length() + length for cache, rows in parts])
-    result = RowCache(starts, room)
+    result = RowCache(starts)
     for layers in zip(*(cache.layers for cache, _ in parts), strict=True):
-        layer = BufferedLayer(room)
+        layer = BufferedLayer()
         layer.length = length
         layer.is_initialized = True
         chosen = list(zip(layers, (rows for _, rows in parts), strict=True))
@@ -133,13 +134,12 @@ def _aligned(parts: Sequence[tuple[torch.Tensor, int, torch.Tensor]], length: in
     """Rows of several buffers (R, H, C, D) in one, their filled columns ending at `length`."""
     first = parts[0][0]
     total = sum(len(rows) for _, _, rows in parts)
-    result = first.new_empty((total, first.shape[1], length + room, first.shape[3]))
+    # Masked columns are multiplied by 0, so they must be finite.
+    result = first.new_zeros((total, first.shape[1], length + room, first.shape[3]))
     row = 0
     for buffer, filled, rows in parts:
         kept = min(filled, length)
         place = result[row : row + len(rows)]
-        # Masked columns are multiplied by 0, so they must be finite.
-        place[:, :, : length - kept] = 0
         place[:, :, length - kept : length] = buffer[:, :, filled - kept : filled].index_select(0, rows)
         row += len(rows)
     return result
@@ -147,6 +147,6 @@ def _aligned(parts: Sequence[tuple[torch.Tensor, int, torch.Tensor]], length: in
 
 def _widened(buffer: torch.Tensor, filled: int, capacity: int) -> torch.Tensor:
     """The buffer (R, H, C, D) with more columns."""
-    result = buffer.new_empty((*buffer.shape[:2], capacity, buffer.shape[3]))
+    result = buffer.new_zeros((*buffer.shape[:2], capacity, buffer.shape[3]))
     result[:, :, :filled] = buffer[:, :, :filled]
     return result

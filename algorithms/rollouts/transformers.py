@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from algorithms.errors import NonFiniteError
 from algorithms.rollouts.cache import RowCache, merged
+from algorithms.rollouts.decoding import fast_decoding
 from algorithms.rollouts.sampling import SamplingConfig, draw_tokens, row_uniforms
 from mrl_env.types import FinishReason
 
@@ -81,15 +82,16 @@ def generate(
     places = max(1, (batch_size or len(rows)) // generations)
     waiting = 0
     batch: _Batch | None = None
-    while batch is not None or waiting < len(prompts):
-        free = places if batch is None else (places * generations - batch.running) // generations
-        entering = prompts[waiting : waiting + free]
-        new = sampler.prefill(entering, generations, first_row=waiting * generations) if entering else None
-        waiting += len(entering)
-        batch = _joined([part for part in (batch, new) if part is not None], config)
-        while batch is not None and batch.running >= _COMPACT_BELOW * len(batch.rows):
-            sampler.step(batch)
-            batch = batch if batch.running else None
+    with fast_decoding(model):
+        while batch is not None or waiting < len(prompts):
+            free = places if batch is None else (places * generations - batch.running) // generations
+            entering = prompts[waiting : waiting + free]
+            new = sampler.prefill(entering, generations, first_row=waiting * generations) if entering else None
+            waiting += len(entering)
+            batch = _joined([part for part in (batch, new) if part is not None], config)
+            while batch is not None and batch.running >= _COMPACT_BELOW * len(batch.rows):
+                sampler.step(batch)
+                batch = batch if batch.running else None
     model.train(was_training)
     return [rows[p * generations : (p + 1) * generations] for p in range(len(prompts))]
 
@@ -161,7 +163,7 @@ class _Sampler:
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
         token_ids = _pad_left(prompts).to(self.device)
         columns = token_ids.shape[1]
-        cache = RowCache(columns - lengths, room=0)
+        cache = RowCache(columns - lengths)
         positions = (torch.arange(columns, device=self.device) - cache.starts.unsqueeze(-1)).clamp(min=0)
         logits = self._logits(token_ids, positions, cache)
         each = torch.arange(len(prompts), device=self.device).repeat_interleave(generations)
