@@ -72,9 +72,10 @@ class TokenLogProbs:
         if tails == 0:
             return first
         for layer in cache.layers:
-            assert isinstance(layer, DynamicLayer) and layer.keys is not None and layer.values is not None
-            layer.keys = _for_rows(layer.keys, packed.prompt_of)
-            layer.values = _for_rows(layer.values, packed.prompt_of)
+            # Layers that share another one's keys have none of their own.
+            if isinstance(layer, DynamicLayer) and layer.keys is not None and layer.values is not None:
+                layer.keys = _for_rows(layer.keys, packed.prompt_of)
+                layer.values = _for_rows(layer.values, packed.prompt_of)
         steps = torch.arange(1, tails + 1, device=positions.device)
         behind = self._run(
             packed.tail_ids[:, :-1],

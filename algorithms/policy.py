@@ -22,6 +22,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from algorithms.attention import use_grouped_attention
 from algorithms.config import PolicyConfig
 from algorithms.pools import EMBEDDED, embedded_path
 from algorithms.rollouts.cache import is_cacheable
@@ -228,6 +229,7 @@ def load_policy(config: PolicyConfig, device: str) -> Policy:
             trust_remote_code=config.trust_remote_code,
         )
     model.to(torch.device(device))  # type: ignore[arg-type]
+    use_grouped_attention(model)
     return Policy(config.name, model, tokenizer, load_renderer(config, tokenizer))
 
 

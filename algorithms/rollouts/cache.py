@@ -113,6 +113,9 @@ def merged(parts: Sequence[tuple[RowCache, torch.Tensor]], room: int) -> RowCach
     result = RowCache(starts)
     for layers in zip(*(cache.layers for cache, _ in parts), strict=True):
         layer = BufferedLayer()
+        result.layers.append(layer)
+        if not layers[0].is_initialized:  # it shares another layer's keys
+            continue
         layer.length = length
         layer.is_initialized = True
         chosen = list(zip(layers, (rows for _, rows in parts), strict=True))
@@ -120,7 +123,6 @@ def merged(parts: Sequence[tuple[RowCache, torch.Tensor]], room: int) -> RowCach
         layer.values = _aligned([(part.values, part.length, rows) for part, rows in chosen], length, room)
         for part in layers:
             part.keys = part.values = None
-        result.layers.append(layer)
     return result
 
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from algorithms.errors import NonFiniteError
 from algorithms.rollouts.cache import RowCache, merged
-from algorithms.rollouts.decoding import fast_decoding
+from algorithms.rollouts.decoding import packed_weights
 from algorithms.rollouts.sampling import SamplingConfig, draw_tokens, row_uniforms
 from mrl_env.types import FinishReason
 
@@ -82,7 +82,7 @@ def generate(
     places = max(1, (batch_size or len(rows)) // generations)
     waiting = 0
     batch: _Batch | None = None
-    with fast_decoding(model):
+    with packed_weights(model):
         while batch is not None or waiting < len(prompts):
             free = places if batch is None else (places * generations - batch.running) // generations
             entering = prompts[waiting : waiting + free]

@@ -30,17 +30,21 @@ MakeLearner = Callable[..., Learner]
 MakeRecord = Callable[..., Experience]
 
 
-class Bigrams(torch.nn.Module):
+class Bigrams(PreTrainedModel):
     """The smallest language model: a table of logits for the next token, given the last one."""
 
+    config_class = LlamaConfig
+
     def __init__(self, size: int) -> None:
-        super().__init__()
+        super().__init__(LlamaConfig(vocab_size=size, num_hidden_layers=1))
         self.table = torch.nn.Embedding(size, size)
-        self.config = LlamaConfig(vocab_size=size, num_hidden_layers=1)
         self.generation_config = None
 
     def get_input_embeddings(self) -> torch.nn.Embedding:
         return self.table
+
+    def get_output_embeddings(self) -> None:
+        return None
 
     def forward(self, input_ids: torch.Tensor, logits_to_keep: int | torch.Tensor, **_: Any) -> SimpleNamespace:
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
@@ -57,7 +61,7 @@ def make_bandit(tokenizer: PreTrainedTokenizerFast, support: float) -> Policy:
         model.table.weight[token["?"], token["b"]] = -support
         for answer in "abc":
             model.table.weight[token[answer], token["</s>"]] = 0.0
-    return Policy("policy_0", cast(PreTrainedModel, model), tokenizer)
+    return Policy("policy_0", model, tokenizer)
 
 
 def chance(policy: Policy, answer: str) -> float:
