@@ -161,6 +161,8 @@ class LearningOptions:
     """How tokens are averaged: grpo, bnpo, dapo, dr_grpo, or gspo for ratios per sequence."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass, to save memory."""
+    offload_optimizer: bool = False
+    """Keep a policy's master weights and optimizer state in CPU memory while other policies have the GPU."""
     max_skipped_updates: int = 5
     """Stop after so many updates in a row whose loss or gradient is not finite."""
 

@@ -202,16 +202,17 @@ def memory_of(device: str) -> int:
 def estimate(policy: PolicyConfig, architecture: PreTrainedConfig, config: TrainingConfig) -> Need:
     """What a policy needs, from its architecture.
 
-    Activations are counted as 16 values of the model's width and 3 of the feed-forward's per layer and token, and logits as
-    three float32 copies: a rule of thumb for a transformer's backward pass, on the safe side.
+    Activations are counted as 16 values of the model's width and 3 of the feed-forward's per layer and token, a rule of thumb
+    for a transformer's backward pass. The rows of a forward pass are counted as those of one prompt, which is computed once.
+    Logits are never whole in the update; while sampling there is one row of them for each completion.
     """
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(architecture, trust_remote_code=policy.trust_remote_code)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     text = architecture.get_text_config()
     size = _BYTES[policy.dtype]
-    # Gradients are as wide as the weights; AdamW keeps two float32 moments; bf16 models have float32 masters with gradients.
-    weights = parameters * (size * 2 + 8 + (0 if policy.dtype == "fp32" else 8) + (size if config.beta else 0))
+    # Float32 gradients and two float32 moments of AdamW; bf16 models have float32 masters too, which hold the gradients.
+    weights = parameters * (size + 12 + (0 if policy.dtype == "fp32" else 4) + (size if config.beta else 0))
     prompt = 256
     length = prompt + config.max_completion_length
     layers, width = text.num_hidden_layers, text.hidden_size
@@ -220,10 +221,11 @@ def estimate(policy: PolicyConfig, architecture: PreTrainedConfig, config: Train
     head_size = getattr(text, "head_dim", None) or width // text.num_attention_heads
     per_token = size * layers * (2 * width if config.gradient_checkpointing else 16 * width + 3 * feed_forward)
     rows = policy.per_device_train_batch_size
-    training = rows * (length * per_token + 3 * 4 * config.max_completion_length * text.vocab_size)
+    tokens_at_once = rows * (length if config.gradient_checkpointing else config.max_completion_length) + prompt
+    training = tokens_at_once * per_token + size * width * text.vocab_size
     generated = config.problems_per_step * config.num_generations
     batch = min(config.generation_batch_size, generated)
-    rollout = batch * (2 * size * layers * heads * head_size * length + 3 * 4 * text.vocab_size)
+    rollout = batch * (2 * size * layers * heads * head_size * length + size * text.vocab_size)
     tokens = generated * config.max_completion_length
     micro_batches = -(-generated // rows) * config.num_iterations
     return Need(

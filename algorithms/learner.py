@@ -112,7 +112,8 @@ class Learner:
                 meter.count("rows_trained", len(trained))
                 meter.count("rows_skipped", len(rows) - len(trained))
                 if trained:
-                    self._optimize(trained, old, divisors, meter, fresh=self.version == version)
+                    with self.optimizer.resident():
+                        self._optimize(trained, old, divisors, meter, fresh=self.version == version)
                 self.due += 1
         return {**meter.result(), "policy_version": float(self.version), "skipped_updates": float(self.skipped)}
 

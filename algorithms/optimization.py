@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
 
@@ -23,12 +24,19 @@ class MasterOptimizer:
     Args:
         parameters: the model's trainable parameters.
         optimizer_class: a PyTorch optimizer.
-        **kwargs: its arguments.
+        offload: keep masters and state in CPU memory outside `resident`.
+        **kwargs: the optimizer's arguments.
     """
 
     def __init__(
-        self, parameters: Iterable[torch.nn.Parameter], optimizer_class: type[torch.optim.Optimizer], **kwargs: Any
+        self,
+        parameters: Iterable[torch.nn.Parameter],
+        optimizer_class: type[torch.optim.Optimizer],
+        *,
+        offload: bool = False,
+        **kwargs: Any,
     ) -> None:
+        self.offload = offload
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self.masters = [
             p if p.dtype.itemsize >= torch.float32.itemsize else torch.nn.Parameter(p.detach().to(torch.float32))
@@ -38,6 +46,29 @@ class MasterOptimizer:
         for parameter, master in zip(self.parameters, self.masters, strict=True):
             if master is not parameter:
                 parameter.register_post_accumulate_grad_hook(partial(_move_gradient, master))
+        if offload:
+            self._move([torch.device("cpu")] * len(self.parameters))
+
+    @contextmanager
+    def resident(self) -> Iterator[None]:
+        """Within it everything is where the parameters are, so that there can be backward passes and steps."""
+        if self.offload:
+            self._move([parameter.device for parameter in self.parameters])
+        try:
+            yield
+        finally:
+            if self.offload:
+                self._move([torch.device("cpu")] * len(self.parameters))
+
+    def _move(self, devices: Sequence[torch.device]) -> None:
+        """Move each master that is not the parameter itself, and the state of each."""
+        for parameter, master, device in zip(self.parameters, self.masters, devices, strict=True):
+            if master is not parameter:
+                master.data = master.data.to(device)
+            for name, value in self.optimizer.state.get(master, {}).items():
+                # Counters are where the optimizer wants them.
+                if isinstance(value, torch.Tensor) and value.dim() > 0:
+                    self.optimizer.state[master][name] = value.to(device)
 
     def step(self, learning_rate: float) -> None:
         """Apply the masters' gradients and clear them."""

@@ -43,6 +43,9 @@ def pack(rows: Sequence[Sample], device: torch.device | str) -> Packed:
         rows: B rows with at least one weighted token each; rows with the same prompt side by side.
         device: where the tensors go.
 
+    Raises:
+        ValueError: if a row has no weighted token.
+
     Example: two rows that share a prompt of two tokens.
         >>> from algorithms.samples import make_sample
         >>> rows = [make_sample((5, 6), ids, advantage=1.0, source="me") for ids in ((7, 8), (9,))]
@@ -50,6 +53,8 @@ def pack(rows: Sequence[Sample], device: torch.device | str) -> Packed:
         >>> packed.prompt_ids.tolist(), packed.tail_ids.tolist(), packed.places.tolist()
         ([[5, 6]], [[7, 8], [9, 0]], [2, 3, 6])
     """
+    if not all(row.weighted.any() for row in rows):
+        raise ValueError("a row has no weighted token, so there is nothing to compute for it; leave it out")
     length = max(len(row.token_ids) for row in rows)
     spans = [np.flatnonzero(row.weighted)[[0, -1]] + (0, 1) for row in rows]
     prompts: dict[bytes, np.ndarray] = {}

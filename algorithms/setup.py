@@ -23,7 +23,7 @@ from verifiers import BadGoldError, Verifier
 from verifiers.lookup import import_dotted
 
 DEFAULT_OPTIM_ARGS: dict[str, dict[str, Any]] = {
-    "torch.optim:AdamW": {"betas": (0.9, 0.99), "weight_decay": 0.0},
+    "torch.optim:AdamW": {"betas": (0.9, 0.99), "weight_decay": 0.0, "fused": True},
 }
 """Arguments that an optimizer gets unless the user says otherwise."""
 
@@ -143,7 +143,11 @@ def make_learner(config: TrainingConfig, policy: Policy, total_steps: int) -> Le
     arguments = {**DEFAULT_OPTIM_ARGS.get(settings.optim, {}), **config.optim_args}
     try:
         optimizer = MasterOptimizer(
-            policy.model.parameters(), import_dotted(settings.optim), lr=settings.learning_rate, **arguments
+            policy.model.parameters(),
+            import_dotted(settings.optim),
+            offload=config.offload_optimizer,
+            lr=settings.learning_rate,
+            **arguments,
         )
     except TypeError as error:
         raise ValueError(f"optim={settings.optim!r} cannot be made with optim_args={arguments!r}: {error}") from error

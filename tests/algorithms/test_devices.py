@@ -30,9 +30,9 @@ def test_weights_by_hand() -> None:
         make_plan(TrainingConfig(**changes)).placements[0].need
         for changes in ({}, {"dtype": "bf16"}, {"beta": 0.1})  # type: ignore[arg-type]
     )
-    # fp32: weight 4, gradient 4, two moments 8. bf16: weight 2, gradient 2, moments 8, masters with their gradient 8.
+    # fp32: weight 4, gradient 4, two moments 8. bf16: weight 2, master 4 with its gradient 4, moments 8.
     assert fp32.weights == 16 * fp32.parameters
-    assert bf16.weights == 20 * bf16.parameters
+    assert bf16.weights == 18 * bf16.parameters
     assert with_reference.weights == 20 * fp32.parameters
 
 

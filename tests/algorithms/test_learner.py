@@ -492,3 +492,41 @@ def test_a_float32_run_can_go_on_in_bfloat16(make_llama: MakeLlama, make_learner
     restore(other, learner)
     # The masters are those of the saved model, not of the one that was there before.
     assert relative_difference(other.optimizer.masters, weights(learner.model)) < 2**-8
+
+
+def test_offloaded_state_moves_and_changes_nothing(
+    make_llama: MakeLlama, make_learner: MakeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be no second device here, so what is seen is where everything is sent to, and that the update is the same."""
+    usual = make_learner(make_llama(1).to(torch.bfloat16), torch.optim.AdamW)
+    model = make_llama(1).to(torch.bfloat16)
+    optimizer = MasterOptimizer(model.parameters(), torch.optim.AdamW, offload=True, lr=0.1)
+    offloaded = Learner("me", model, optimizer, usual.config)
+    sent: list[set[str]] = []
+    move = MasterOptimizer._move
+
+    def watched(self: MasterOptimizer, devices: Sequence[torch.device]) -> None:
+        sent.append({str(device) for device in devices})
+        move(self, devices)
+
+    monkeypatch.setattr(MasterOptimizer, "_move", watched)
+    for learner in (usual, offloaded):
+        learner.update(make_problems())
+    assert sent == [{"cpu"}, {"cpu"}], "to the parameters, and back"
+    assert identical(weights(usual.model), weights(offloaded.model))
+
+
+@pytest.mark.gpu
+def test_offloaded_state_leaves_the_gpu(make_llama: MakeLlama, make_learner: MakeLearner) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    model = make_llama(1).to(torch.bfloat16).cuda()
+    optimizer = MasterOptimizer(model.parameters(), torch.optim.AdamW, offload=True, lr=0.1)
+    with optimizer.resident():
+        model(torch.tensor([[3, 4]], device="cuda")).logits.sum().backward()
+        optimizer.step(0.1)
+    state = optimizer.optimizer.state
+    assert {master.device.type for master in optimizer.masters} == {"cpu"}
+    assert {state[master]["exp_avg"].device.type for master in optimizer.masters} == {"cpu"}
+    with optimizer.resident():
+        assert {state[master]["exp_avg"].device.type for master in optimizer.masters} == {"cuda"}

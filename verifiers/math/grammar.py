@@ -150,6 +150,8 @@ def with_words(found: Node, words: str) -> Node:
     if factor != 1:
         found = times(found, Num(Fraction(factor)))
         words = rest
+    if isinstance(found, Quantity) and words.lower().startswith("per "):  # $5 per hour
+        return Quantity(found.value, f"{found.words} {words}")
     key = words.lower().strip(" .,")
     if key in ("degree", "degrees", "deg"):
         return times(found, Const("degree"))

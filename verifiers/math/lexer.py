@@ -248,7 +248,7 @@ def _braced(text: str, start: int) -> tuple[str, int]:
 
 def _letters(run: str, spaced: bool, previous: str, following: str) -> Iterator[Token]:
     """A run of letters: a function, a constant, a word, a unit behind a number, or single-letter variables."""
-    if run == "min" and previous in _VALUE_ENDS and following != "(":
+    if run == "min" and (previous in _VALUE_ENDS or previous == "/") and following != "(":
         yield Token("text", run, spaced)
         return
     if run in FUNCTIONS or run in _PLAIN_CONSTANTS or run in _GREEK_WORDS:
@@ -257,7 +257,9 @@ def _letters(run: str, spaced: bool, previous: str, following: str) -> Iterator[
     if run in _SUFFIXES and previous == "number" and not spaced:
         yield Token("ordinal", run, spaced)
         return
-    is_unit = previous in _VALUE_ENDS and len(run) > 1 and units.is_bare_unit(run) and following != "("
+    # Behind a slash ("miles/day") short units are left out: there letters are more often variables.
+    is_placed = (previous in _VALUE_ENDS and len(run) > 1) or (previous == "/" and len(run) > 2)
+    is_unit = is_placed and units.is_bare_unit(run) and following != "("
     is_word = run.lower() in _WORDS and (len(run) > 2 or not run.isupper() or run == "OR")
     if is_word or is_unit or (previous == "text" and len(run) > 1):
         yield Token("text", run, spaced)

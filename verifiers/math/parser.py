@@ -174,6 +174,9 @@ class Parser(Primaries):
     def words(self) -> str:
         """Text tokens up to something else, as one string; "and" and "or" between items are left alone."""
         words = []
+        if self.token.kind == "/" and self.peek().kind == "text":
+            words.append("per")
+            self.position += 1
         while (self.token.kind == "text" and not self.at_separator() and self.peek().kind != "_") or (
             self.token.kind in CURRENCIES
         ):
@@ -316,6 +319,8 @@ class Parser(Primaries):
                 sign = self.sign()
                 factor = self.factor()
                 found = times(found, factor if sign in (None, "+") else signed(sign, factor))
+            elif token.kind == "/" and self.peek().kind == "text":  # $5/hour
+                return found
             elif token.kind == "/" or (token.kind == "command" and token.value == "div"):
                 self.position += 1
                 sign = self.sign()
