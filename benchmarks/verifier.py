@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from verifiers import BadGoldError
+from verifiers import BadGoldError, verify_batch
 from verifiers.math.policy import Policy
 from verifiers.math.verifier import MathVerifier
 
@@ -193,11 +193,45 @@ def failures(outcomes: Sequence[Outcome], width: int = 160) -> str:
     )
 
 
+def bombs() -> list[str]:
+    """Completions that would take a careless grader minutes, or all of its memory."""
+    power_tower, nested = "9^{9^{9^{9^9}}}", "{" * 10_000 + "1" + "}" * 10_000
+    answers = [power_tower, "2^{2^{2^{2^{49}}}}", "10000000000!", nested, r"\left(\frac12\right)^{10^{10}}"]
+    return [*(rf"\boxed{{{answer}}}" for answer in answers), "the quick brown 1 fox " * 100_000]
+
+
+def slowdown(cases: Sequence[Case], size: int = 4096, repeats: int = 5) -> float:
+    """How many times longer a batch takes when every hundredth of its completions is a bomb: the best of some repeats each.
+
+    Args:
+        cases: their references and completions fill the batch, in turn.
+        size: completions of the batch.
+        repeats: of both batches, alternating, each with a new verifier.
+    """
+    chosen = [cases[i % len(cases)] for i in range(size)]
+    calm = [case.completion for case in chosen]
+    hostile, placed = list(calm), bombs()
+    for n, i in enumerate(range(0, size, 100)):
+        hostile[i] = placed[n % len(placed)]
+    seconds = {"calm": float("inf"), "hostile": float("inf")}
+    for _ in range(repeats):
+        for name, completions in (("calm", calm), ("hostile", hostile)):
+            verifier = MathVerifier()
+            verifier.warm_up()
+            start = time.perf_counter()
+            verify_batch(verifier, completions, [case.gold for case in chosen])
+            seconds[name] = min(seconds[name], time.perf_counter() - start)
+    return seconds["hostile"] / seconds["calm"]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, judge, print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.verifier", description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=Path, required=True, help="JSONL file of labelled cases")
     parser.add_argument("--against", choices=["math-verify"], help="another grader to run on the same cases")
+    parser.add_argument(
+        "--bombs", action="store_true", help="also: how much longer a batch with one percent of bombs takes"
+    )
     parser.add_argument("--first", type=int, default=None, help="only so many first cases")
     options = parser.parse_args(arguments)
     try:
@@ -222,6 +256,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.against:
         times = {name: sum(outcome.seconds for outcome in found) for name, found in outcomes.items()}
         print(f"\nspeed in this paired run: {times['Math-Verify'] / times['verifiers.math']:.1f} times Math-Verify's")
+    if options.bombs:
+        print(f"\na batch of 4,096 with one percent of bombs takes {slowdown(cases):.2f} times as long as without")
     return 0
 
 
