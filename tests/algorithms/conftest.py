@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from algorithms.learner import Learner, LearnerConfig
 from algorithms.losses import LossConfig
@@ -19,6 +26,7 @@ from mrl_env.types import Completion, Experience, FinishReason, Problem, user_me
 from verifiers import Verdict
 
 MakeLlama = Callable[..., LlamaForCausalLM]
+MakeGemma = Callable[..., Gemma3ForCausalLM]
 MakeLearner = Callable[..., Learner]
 MakeGroup = Callable[..., Group]
 MakeRecord = Callable[..., Experience]
@@ -53,6 +61,29 @@ def make_llama() -> MakeLlama:
         }
         torch.manual_seed(seed)
         return LlamaForCausalLM(LlamaConfig(**{**settings, **overrides})).eval()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_gemma() -> MakeGemma:
+    """A random Gemma 3: two of three layers see only the last four tokens, and query heads share a key head."""
+
+    def make(**overrides: Any) -> Gemma3ForCausalLM:
+        settings: dict[str, Any] = {
+            "vocab_size": 96,
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 1,
+            "head_dim": 16,
+            "sliding_window": 4,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "initializer_range": 0.3,
+        }
+        torch.manual_seed(0)
+        return Gemma3ForCausalLM(Gemma3TextConfig(**{**settings, **overrides})).eval()
 
     return make
 

@@ -15,7 +15,6 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     Gemma3ForCausalLM,
-    Gemma3TextConfig,
     LlamaForCausalLM,
     LogitsProcessorList,
     MinPLogitsWarper,
@@ -36,24 +35,6 @@ from mrl_env.seeding import derive_seed
 from mrl_env.tokenization import Retokenizer
 from mrl_env.types import Experience, Problem, user_message
 from verifiers import Verdict
-
-
-def gemma() -> Gemma3ForCausalLM:
-    """Random weights; two of three layers see only the last four tokens."""
-    torch.manual_seed(0)
-    config = Gemma3TextConfig(
-        vocab_size=96,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-        sliding_window=4,
-        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
-        initializer_range=0.3,
-    )
-    return Gemma3ForCausalLM(config).eval()
 
 
 @pytest.fixture(scope="module", params=["tiny-llama", "tiny-qwen3"])
@@ -118,8 +99,8 @@ def test_filters_do_not_change_what_is_recorded(policy: Policy) -> None:
             assert rollout.logprobs == pytest.approx(fresh_logprobs(policy.model, prompt, rollout, 1.5)[0], abs=5e-5)
 
 
-def test_sliding_windows_and_compaction() -> None:
-    model = gemma()
+def test_sliding_windows_and_compaction(make_gemma: Callable[..., Gemma3ForCausalLM]) -> None:
+    model = make_gemma()
     prompts = [(5, 6, 7, 8, 9, 10, 11, 12), (3,), (4, 5, 6)]
     # A tenth of the vocabulary ends a row, so most rows finish long before the last.
     groups = generate(model, prompts, 8, SamplingConfig(max_completion_length=30), seeds_for(24), set(range(20, 30)))

@@ -316,6 +316,14 @@ def test_shared_cases(shared: Path) -> None:
     assert all(outcome.right is not None for outcome in outcomes)
 
 
+def test_bombs_are_no_answers(verifier: MathVerifier) -> None:
+    from benchmarks.verifier import bombs
+
+    reasons = [verifier.verify(bomb, "1").reason for bomb in bombs()]
+    assert reasons[:3] == ["refused"] * 3, "two power towers and a factorial"
+    assert set(reasons) <= {"refused", "no_answer", "wrong"}
+
+
 def _math_golds(shared: Path) -> list[tuple[str, str]]:
     rows = [
         json.loads(line)
