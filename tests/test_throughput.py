@@ -95,6 +95,13 @@ def test_contenders_run(kind: str) -> None:
         assert sum(found.parts.values()) <= 1.01 * sum(found.seconds) / 2
 
 
+def test_the_peak_is_that_of_the_process_alone() -> None:
+    """A process that has been larger starts one that is small."""
+    ballast = bytearray(2 * 10**9)
+    ballast[::4096] = b"x" * len(ballast[::4096])
+    assert run("ours", SMALL, 1).peak_bytes < 1.5 * 10**9
+
+
 def test_a_failing_contender_says_why() -> None:
     with pytest.raises(RuntimeError, match="model_name_or_path='/no/such/model'"):
         run("ours", replace(SMALL, model=("/no/such/model",)), 1)

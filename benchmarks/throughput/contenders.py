@@ -206,8 +206,12 @@ def peak_bytes() -> int:
     """The largest memory so far: of the GPU's allocator, or of the process."""
     if torch.cuda.is_available():
         return int(torch.cuda.max_memory_allocated())
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return kilobytes if sys.platform == "darwin" else kilobytes * 1024
+    status = Path("/proc/self/status")
+    if status.exists():
+        # getrusage would also count what the process that started this one had before.
+        [line] = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS: in bytes
 
 
 def _device() -> str:
