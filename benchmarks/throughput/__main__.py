@@ -143,7 +143,7 @@ def rows(results: Mapping[str, Results], models: Sequence[str]) -> list[Row]:
         step = results[f"step {model}"]
         name = Path(model).name
         if "TRL" in step:
-            for rewards, bound in (("as they fall", (5, 4)[min(i, 1)]), ("random", (2.5, 2.5)[min(i, 1)])):
+            for rewards, bound in (("as they fall", 4 if i else 5), ("random", 2.5)):
                 found.append(
                     Row(
                         f"{name}: step, rewards {rewards}; TRL / ours",

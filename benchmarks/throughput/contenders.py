@@ -95,7 +95,7 @@ def ours(workload: Workload, steps: int, folder: Path) -> Measurement:
 
 
 def trl(workload: Workload, steps: int, folder: Path) -> Measurement:
-    """Whole steps of TRL's GRPOTrainer on the same prompts, shapes and rewards, in its fastest setting on one device.
+    """Whole steps of TRL's GRPOTrainer on the same prompts, shapes and rewards, in bfloat16 without recomputed activations.
 
     Raises:
         ValueError: if TRL or Datasets is not installed.

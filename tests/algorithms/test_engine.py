@@ -284,7 +284,7 @@ def test_the_nucleus_is_that_of_a_sorted_vocabulary(spread: float, top_p: float)
 
 
 def test_waiting_prompts_take_the_places_of_finished_rows(make_llama: MakeLlama) -> None:
-    """Six rows in two places: forward passes are fewer than one batch after the other would need."""
+    """Twelve rows in four places: forward passes are fewer than one batch after the other would need."""
     model = make_llama()
     prompts = [(3,) * (i + 1) for i in range(12)]
     config, ends = SamplingConfig(max_completion_length=30), set(range(10, 14))
@@ -292,7 +292,6 @@ def test_waiting_prompts_take_the_places_of_finished_rows(make_llama: MakeLlama)
     passes: list[int] = []
     handle = model.register_forward_hook(lambda module, inputs, output: passes.append(len(output.logits)))
     whole = generate(model, prompts, 1, config, seeds, ends)
-    alone = len(passes)
     passes.clear()
     finished: list[int] = []
     inside = generate(model, prompts, 1, config, seeds, ends, batch_size=4, progress=finished.append)
@@ -301,6 +300,5 @@ def test_waiting_prompts_take_the_places_of_finished_rows(make_llama: MakeLlama)
     assert sum(finished) == 12
     assert max(passes) <= 4
     lengths = [len(r.token_ids) for [r] in whole]
-    assert alone >= max(lengths)
     batches = sum(max(lengths[i : i + 4]) for i in range(0, 12, 4))
     assert sum(size > 1 for size in passes) < batches
