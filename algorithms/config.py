@@ -162,7 +162,8 @@ class LearningOptions:
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass, to save memory."""
     offload_optimizer: bool = False
-    """Keep a policy's master weights and optimizer state in CPU memory while other policies have the GPU."""
+    """Keep master weights and optimizer state out of the way: of a policy on a GPU in CPU memory while others have the GPU, of
+    one on a CPU in a file in output_dir, of which only what an update just works on is in memory."""
     max_skipped_updates: int = 5
     """Stop after so many updates in a row whose loss or gradient is not finite."""
 

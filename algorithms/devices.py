@@ -138,7 +138,10 @@ def make_plan(config: TrainingConfig) -> Plan:
             f"placement='dedicated' needs one device for each of {len(policies)} policies, but device={devices}; "
             "list more devices, or use placement='shared'"
         )
-    needs = [estimate(policy, load_model_config(policy), config) for policy in policies]
+    needs = [
+        estimate(policy, load_model_config(policy), config, devices[i % len(devices)])
+        for i, policy in enumerate(policies)
+    ]
     total = sum(need.flops for need in needs)
     placements = tuple(
         Placement(policy, devices[i % len(devices)], need, need.flops / total)
@@ -199,8 +202,8 @@ def memory_of(device: str) -> int:
     return int(torch.cuda.get_device_properties(device).total_memory)
 
 
-def estimate(policy: PolicyConfig, architecture: PreTrainedConfig, config: TrainingConfig) -> Need:
-    """What a policy needs, from its architecture.
+def estimate(policy: PolicyConfig, architecture: PreTrainedConfig, config: TrainingConfig, device: str) -> Need:
+    """What a policy needs, from its architecture, on a device.
 
     Activations are counted as 16 values of the model's width and 3 of the feed-forward's per layer and token, a rule of thumb
     for a transformer's backward pass. The rows of a forward pass are counted as those of one prompt, which is computed once.
@@ -211,8 +214,12 @@ def estimate(policy: PolicyConfig, architecture: PreTrainedConfig, config: Train
     parameters = sum(parameter.numel() for parameter in model.parameters())
     text = architecture.get_text_config()
     size = _BYTES[policy.dtype]
-    # Float32 gradients and two float32 moments of AdamW; bf16 models have float32 masters too, which hold the gradients.
-    weights = parameters * (size + 12 + (0 if policy.dtype == "fp32" else 4) + (size if config.beta else 0))
+    # Two float32 moments of AdamW; bf16 models have float32 masters too. On a CPU all of it may lie in a file.
+    state = 8 + (0 if policy.dtype == "fp32" else 4)
+    if config.offload_optimizer and device == "cpu":
+        state = 0
+    gradients = 4  # float32, also for bf16 models
+    weights = parameters * (size + gradients + state + (size if config.beta else 0))
     prompt = 256
     length = prompt + config.max_completion_length
     layers, width = text.num_hidden_layers, text.hidden_size

@@ -6,9 +6,12 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
+
+from algorithms.offloading import FileMemory, return_freed_memory
 
 ScheduleType = Literal["constant", "linear", "cosine"]
 
@@ -24,7 +27,8 @@ class MasterOptimizer:
     Args:
         parameters: the model's trainable parameters.
         optimizer_class: a PyTorch optimizer.
-        offload: keep masters and state in CPU memory outside `resident`.
+        offload: a folder, to keep masters and state out of the way while they are not needed: those of a model on a CPU in a
+            file there, those of a model on another device in CPU memory outside `resident`. None keeps them beside the model.
         **kwargs: the optimizer's arguments.
     """
 
@@ -33,52 +37,86 @@ class MasterOptimizer:
         parameters: Iterable[torch.nn.Parameter],
         optimizer_class: type[torch.optim.Optimizer],
         *,
-        offload: bool = False,
+        offload: Path | None = None,
         **kwargs: Any,
     ) -> None:
-        self.offload = offload
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        on_cpu = all(parameter.device.type == "cpu" for parameter in self.parameters)
+        self._file = FileMemory(offload) if offload is not None and on_cpu else None
+        self._to_cpu = offload is not None and not on_cpu
         self.masters = [
             p if p.dtype.itemsize >= torch.float32.itemsize else torch.nn.Parameter(p.detach().to(torch.float32))
             for p in self.parameters
         ]
         self.optimizer = optimizer_class(self.masters, **kwargs)
-        for parameter, master in zip(self.parameters, self.masters, strict=True):
+        for index, (parameter, master) in enumerate(zip(self.parameters, self.masters, strict=True)):
             if master is not parameter:
                 parameter.register_post_accumulate_grad_hook(partial(_move_gradient, master))
-        if offload:
+            self._set_aside(index)
+        if self._to_cpu:
             self._move([torch.device("cpu")] * len(self.parameters))
 
     @contextmanager
     def resident(self) -> Iterator[None]:
         """Within it everything is where the parameters are, so that there can be backward passes and steps."""
-        if self.offload:
+        if self._to_cpu:
             self._move([parameter.device for parameter in self.parameters])
+        if self._file is not None:
+            return_freed_memory()
         try:
             yield
         finally:
-            if self.offload:
+            if self._to_cpu:
                 self._move([torch.device("cpu")] * len(self.parameters))
 
     def _move(self, devices: Sequence[torch.device]) -> None:
         """Move each master that is not the parameter itself, and the state of each."""
-        for parameter, master, device in zip(self.parameters, self.masters, devices, strict=True):
-            if master is not parameter:
-                master.data = master.data.to(device)
-            for name, value in self.optimizer.state.get(master, {}).items():
-                # Counters are where the optimizer wants them.
-                if isinstance(value, torch.Tensor) and value.dim() > 0:
-                    self.optimizer.state[master][name] = value.to(device)
+        for index, device in enumerate(devices):
+            for tensor in self._owned(index):
+                tensor.data = tensor.data.to(device)
+
+    def _set_aside(self, index: int) -> None:
+        """Put a parameter's master and state into the file, if there is one."""
+        if self._file is None:
+            return
+        for tensor in self._owned(index):
+            if tensor in self._file:
+                self._file.give_back(tensor)
+            else:
+                tensor.data = self._file.place(tensor.data)
+                return_freed_memory()
+
+    def _owned(self, index: int) -> Iterator[torch.Tensor]:
+        """The master of a parameter, if it is not the parameter itself, and its state; without counters, which are where the
+        optimizer wants them.
+        """
+        master = self.masters[index]
+        if master is not self.parameters[index]:
+            yield master
+        for value in self.optimizer.state.get(master, {}).values():
+            if isinstance(value, torch.Tensor) and value.dim() > 0:
+                yield value
 
     def step(self, learning_rate: float) -> None:
         """Apply the masters' gradients and clear them."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        self.optimizer.step()
-        with torch.no_grad():
-            for parameter, master in zip(self.parameters, self.masters, strict=True):
-                if master is not parameter:
-                    parameter.copy_(master)
+        every = range(len(self.masters))
+        gradients = [master.grad for master in self.masters]
+        if self._file is not None:
+            return_freed_memory()  # of the activations
+        # With a file one parameter at a time, so that there is never more than one's state in memory.
+        for portion in [every] if self._file is None else [[index] for index in every]:
+            self.zero_grad()
+            for index in portion:
+                self.masters[index].grad = gradients[index]
+                gradients[index] = None
+            self.optimizer.step()
+            for index in portion:
+                if self.masters[index] is not self.parameters[index]:
+                    with torch.no_grad():
+                        self.parameters[index].copy_(self.masters[index])
+                self._set_aside(index)
         self.zero_grad()
 
     def zero_grad(self) -> None:
@@ -101,6 +139,8 @@ class MasterOptimizer:
             for parameter, master, saved in zip(self.parameters, self.masters, state["masters"], strict=True):
                 # What was saved without masters, by a float32 run, is in the parameters.
                 master.copy_(parameter if saved is None else saved)
+        for index in range(len(self.masters)):
+            self._set_aside(index)
 
 
 def _move_gradient(master: torch.nn.Parameter, parameter: torch.Tensor) -> None:

@@ -24,6 +24,7 @@ from transformers import (
 
 from algorithms.attention import use_grouped_attention
 from algorithms.config import PolicyConfig
+from algorithms.norms import use_fused_norms
 from algorithms.pools import EMBEDDED, embedded_path
 from algorithms.rollouts.cache import is_cacheable
 from algorithms.rollouts.sampling import SamplingConfig
@@ -230,6 +231,7 @@ def load_policy(config: PolicyConfig, device: str) -> Policy:
         )
     model.to(torch.device(device))  # type: ignore[arg-type]
     use_grouped_attention(model)
+    use_fused_norms(model)
     return Policy(config.name, model, tokenizer, load_renderer(config, tokenizer))
 
 

@@ -76,7 +76,8 @@ def load_eval_problems(config: TrainingConfig) -> list[Problem]:
             "held-out problems, or evaluate never with eval_steps 0"
         )
     options = config.source_options(held_out=True) or training.get("problem_options", {})
-    source = load_problems(problems, split="test", seed=config.seed, **options)
+    domain = None if ":" in config.env else mrl_env.spec(config.env).kwargs.get("domain")
+    source = load_problems(problems, split="test", seed=config.seed, domain=domain, **options)
     return [source[i] for i in range(min(config.eval_size, len(source)))]
 
 
@@ -127,13 +128,14 @@ def make_exchange(config: TrainingConfig, agents: Sequence[str], output_dir: Pat
     return exchange
 
 
-def make_learner(config: TrainingConfig, policy: Policy, total_steps: int) -> Learner:
+def make_learner(config: TrainingConfig, policy: Policy, total_steps: int, output_dir: Path) -> Learner:
     """The learner of a policy.
 
     Args:
         config: the run's.
         policy: whose model is trained in place.
         total_steps: of the run, for the learning rate's schedule.
+        output_dir: the run's folder, where the optimizer's state may be kept.
     """
     settings = next(p for p in config.policies() if p.name == policy.name)
     if config.gradient_checkpointing:
@@ -145,7 +147,7 @@ def make_learner(config: TrainingConfig, policy: Policy, total_steps: int) -> Le
         optimizer = MasterOptimizer(
             policy.model.parameters(),
             import_dotted(settings.optim),
-            offload=config.offload_optimizer,
+            offload=output_dir if config.offload_optimizer else None,
             lr=settings.learning_rate,
             **arguments,
         )

@@ -103,7 +103,10 @@ class Trainer:
             check_answers((source[i] for i in range(len(source))), config.make_verifier())
         self.total_steps = planned_steps(config, self.env)
         self.policies = {p.name: load_policy(p, self.plan.device(p.name)) for p in config.policies()}
-        self.learners = {name: make_learner(config, policy, self.total_steps) for name, policy in self.policies.items()}
+        self.learners = {
+            name: make_learner(config, policy, self.total_steps, self.output_dir)
+            for name, policy in self.policies.items()
+        }
         self.alarms = {
             name: Alarms(name, reads_peers="rollouts" in algorithm.channels and len(names) > 1)
             for name, algorithm in self.algorithms.items()

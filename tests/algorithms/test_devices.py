@@ -26,14 +26,15 @@ def test_parameters_are_those_of_the_loaded_models() -> None:
 
 
 def test_weights_by_hand() -> None:
-    fp32, bf16, with_reference = (
-        make_plan(TrainingConfig(**changes)).placements[0].need
-        for changes in ({}, {"dtype": "bf16"}, {"beta": 0.1})  # type: ignore[arg-type]
+    fp32, bf16, with_reference, in_file = (
+        make_plan(TrainingConfig(device="cpu", **changes)).placements[0].need  # type: ignore[arg-type]
+        for changes in ({}, {"dtype": "bf16"}, {"beta": 0.1}, {"dtype": "bf16", "offload_optimizer": True})
     )
     # fp32: weight 4, gradient 4, two moments 8. bf16: weight 2, master 4 with its gradient 4, moments 8.
     assert fp32.weights == 16 * fp32.parameters
     assert bf16.weights == 18 * bf16.parameters
     assert with_reference.weights == 20 * fp32.parameters
+    assert in_file.weights == 6 * bf16.parameters, "masters and moments are not in memory"
 
 
 def test_work_and_shares() -> None:

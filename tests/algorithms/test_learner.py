@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import io
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -494,34 +498,71 @@ def test_a_float32_run_can_go_on_in_bfloat16(make_llama: MakeLlama, make_learner
     assert relative_difference(other.optimizer.masters, weights(learner.model)) < 2**-8
 
 
-def test_offloaded_state_moves_and_changes_nothing(
-    make_llama: MakeLlama, make_learner: MakeLearner, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_state_in_a_file_changes_nothing(
+    make_llama: MakeLlama, make_learner: MakeLearner, tmp_path: Path, dtype: torch.dtype
 ) -> None:
-    """There may be no second device here, so what is seen is where everything is sent to, and that the update is the same."""
-    usual = make_learner(make_llama(1).to(torch.bfloat16), torch.optim.AdamW)
-    model = make_llama(1).to(torch.bfloat16)
-    optimizer = MasterOptimizer(model.parameters(), torch.optim.AdamW, offload=True, lr=0.1)
-    offloaded = Learner("me", model, optimizer, usual.config)
-    sent: list[set[str]] = []
-    move = MasterOptimizer._move
-
-    def watched(self: MasterOptimizer, devices: Sequence[torch.device]) -> None:
-        sent.append({str(device) for device in devices})
-        move(self, devices)
-
-    monkeypatch.setattr(MasterOptimizer, "_move", watched)
-    for learner in (usual, offloaded):
-        learner.update(make_problems())
-    assert sent == [{"cpu"}, {"cpu"}], "to the parameters, and back"
+    usual = make_learner(make_llama(1).to(dtype), torch.optim.AdamW, learning_rate=1e-2)
+    model = make_llama(1).to(dtype)
+    offloaded = Learner(
+        "me", model, MasterOptimizer(model.parameters(), torch.optim.AdamW, offload=tmp_path, lr=0.1), usual.config
+    )
+    for _ in range(3):
+        for learner in (usual, offloaded):
+            learner.update(make_problems())
     assert identical(weights(usual.model), weights(offloaded.model))
+    restored = make_learner(make_llama(2).to(dtype), torch.optim.AdamW, learning_rate=1e-2)
+    restore(restored, offloaded)
+    back = make_llama(3).to(dtype)
+    into_file = Learner(
+        "me", back, MasterOptimizer(back.parameters(), torch.optim.AdamW, offload=tmp_path, lr=0.1), usual.config
+    )
+    restore(into_file, usual)
+    for learner in (usual, restored, into_file):
+        learner.update(make_problems())
+    assert identical(weights(usual.model), weights(restored.model))
+    assert identical(weights(usual.model), weights(into_file.model))
+    assert not list(tmp_path.iterdir()), "the file has no name, so nothing is left behind"
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from Linux's /proc")
+def test_state_in_a_file_is_not_in_memory(tmp_path: Path) -> None:
+    """32 layers of a million weights: masters and two moments are 384 MB, of which 12 MB are needed at a time."""
+    script = (
+        "import sys, torch; from pathlib import Path; from algorithms.optimization import MasterOptimizer\n"
+        "model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024, bias=False) for _ in range(32)]).to(torch.bfloat16)\n"
+        "folder = Path(sys.argv[1]) if sys.argv[1] else None\n"
+        "optimizer = MasterOptimizer(model.parameters(), torch.optim.AdamW, offload=folder, lr=0.1)\n"
+        "for _ in range(2):\n"
+        "    model(torch.ones(2, 1024, dtype=torch.bfloat16)).sum().backward()\n"
+        "    optimizer.step(0.1)\n"
+        "[line] = [line for line in open('/proc/self/status') if line.startswith('VmRSS')]\n"
+        "print(int(line.split()[1]) // 1024)"
+    )
+    beside, in_file = (
+        int(subprocess.run([sys.executable, "-c", script, folder], capture_output=True, text=True, check=True).stdout)
+        for folder in ("", str(tmp_path))
+    )
+    assert beside - in_file > 300
+
+
+def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match=r"offload_optimizer: .* has no room for another .*output_dir"):
+        MasterOptimizer(
+            torch.nn.Linear(2, 2).to(torch.bfloat16).parameters(), torch.optim.AdamW, offload=tmp_path, lr=0.1
+        )
 
 
 @pytest.mark.gpu
-def test_offloaded_state_leaves_the_gpu(make_llama: MakeLlama, make_learner: MakeLearner) -> None:
+def test_offloaded_state_leaves_the_gpu(make_llama: MakeLlama, tmp_path: Path) -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     model = make_llama(1).to(torch.bfloat16).cuda()
-    optimizer = MasterOptimizer(model.parameters(), torch.optim.AdamW, offload=True, lr=0.1)
+    optimizer = MasterOptimizer(model.parameters(), torch.optim.AdamW, offload=tmp_path, lr=0.1)
     with optimizer.resident():
         model(torch.tensor([[3, 4]], device="cuda")).logits.sum().backward()
         optimizer.step(0.1)
