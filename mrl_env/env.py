@@ -42,6 +42,8 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
     Args:
         agents: how many policies (named `policy_0`, `policy_1`, ...), or their names.
         problems: whatever `mrl_env.problems.load_problems` takes: a name, a file, a hub dataset, or your own source.
+        domain: name of the registered source that reads `problems` if they are a file or a hub dataset, such as
+            `"choice"`; by default they are read as they are.
         split: `"train"` or `"test"`, for sources that have both.
         problems_per_episode: P, the problems that one episode asks.
         generations: G, the completions per problem that each agent plays.
@@ -92,6 +94,7 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
         seed: int = 0,
         problem_options: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
+        domain: str | None = None,
     ) -> None:
         _require_integer("problems_per_episode", problems_per_episode, 1)
         _require_integer("generations", generations, 1)
@@ -109,7 +112,7 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
         self.generations = generations
         self.problems_per_episode = problems_per_episode
         self.verifier = verifier
-        self.source = load_problems(problems, split=split, seed=seed, **(problem_options or {}))
+        self.source = load_problems(problems, split=split, seed=seed, domain=domain, **(problem_options or {}))
         if problems_per_episode > len(self.source):
             raise ValueError(
                 f"problems_per_episode={problems_per_episode} exceeds the {len(self.source)} problems of the source; "

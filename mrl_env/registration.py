@@ -89,4 +89,7 @@ def _make_aec(id: str, **kwargs: Any) -> AECEnv:
 
 register("math-mutual-v0")
 register("arithmetic-mutual-v0", kwargs={"problems": "arithmetic"})
+register("gsm8k-mutual-v0", kwargs={"problems": "gsm8k", "domain": "gsm8k"})
+register("choice-mutual-v0", kwargs={"problems": "choice", "domain": "choice"})
+register("reasoning-gym-mutual-v0", kwargs={"problems": "reasoning_gym"})
 gymnasium.register("math-solo-v0", entry_point=SoloEnv)

@@ -17,6 +17,7 @@ _ANOTHER_OPTION = re.compile(
     r"^(?:or|and|not)\b|^[/&,|]|^[(\[]?[A-Za-z](?:[)\].:,;]+(?:\s|$)|$)|^[A-Z](?:\s+[A-Z])+$|(?:\bor|\band|[/,;&|])\s*[(\[]?[A-Z](?:[)\].:]|\s+\S)"
 )
 _BRACKETED = re.compile(r"([(\[]) ?([A-Za-z]) ?([)\]])")
+_TWO_LETTERS = re.compile(r"[A-Za-z],? [A-Za-z]")
 _WHY = re.compile(r"(?:because|since|is|as|for|by)\b")
 _LEADING_MARKS = re.compile(r"^[ .,;:!]+(?!\d)")
 _QUOTED = re.compile(r"([\"']{1,2}) ?(.*?) ?\1")
@@ -47,21 +48,32 @@ def plain(text: str) -> str:
     return _EXCLAMATION.sub("", text).casefold()
 
 
+def split_label(text: str) -> tuple[str | None, str]:
+    """The letter that a text starts with, in upper case (None without one), and the rest of the text, whatever it is."""
+    text = _unmarked(text)
+    match = _LABELLED.fullmatch(text)
+    return (None, text) if match is None else (match[1].upper(), (match[2] or "").strip())
+
+
 def read_letter(text: str) -> tuple[str | None, str]:
     """The option letter that a text starts with, in upper case (None without one), and the rest of the text.
 
     Examples: `B`, `(B)`, `B.`, `(B) 42`, `b) blue`, `B: because …`. A letter followed by other options (`A or B`,
     `A/B`), running on into a word, or in a formula (`(a + b)c`, `A + 1`) is none.
     """
-    text = " ".join(re.sub(r"[{}$`*\"'~\\]", " ", _TEX_TEXT.sub(" ", text)).split())
-    text = _BRACKETED.sub(r"\1\2\3", text)
-    match = _LABELLED.fullmatch(text)
-    if match is None:
+    text = _unmarked(text)
+    letter, rest = split_label(text)
+    if letter is None:
         return None, text
-    letter, rest = match[1].upper(), (match[2] or "").strip()
     if text[:1].isalpha() and text[1:2] == " " and (text[0].islower() or rest[:1].islower()) and not _WHY.match(rest):
         return None, text  # an article: "a dog"
     return (None, text) if _ANOTHER_OPTION.search(rest) else (letter, rest)
+
+
+def _unmarked(text: str) -> str:
+    """Text without LaTeX font commands, braces, quotes and emphasis, and without blanks within `( B )`."""
+    text = " ".join(re.sub(r"[{}$`*\"'~\\]", " ", _TEX_TEXT.sub(" ", text)).split())
+    return _BRACKETED.sub(r"\1\2\3", text)
 
 
 def words(text: str) -> str:
@@ -85,7 +97,8 @@ class ChoiceVerifier:
     """Compare the chosen option with the right letter; metadata `options` holds the options' texts in order.
 
     The completion may give the letter (`B`, `(B)`, `**B**`), the letter with its text, or the text alone. A letter with
-    another option's text is contradictory and wrong. Options may be shuffled from call to call: only `options` counts.
+    its own text is right, however that begins ("(B) not hungry"); with another option's text it is contradictory and wrong.
+    Options may be shuffled from call to call: only `options` counts.
     """
 
     def check_answer(self, answer: str, options: Sequence[str] = (), **metadata: Any) -> None:
@@ -121,9 +134,15 @@ class ChoiceVerifier:
         if named:
             spellings = {unwrapped(options[ord(name) - ord("A")]) for name in named}
             return (named, "") if len(spellings) == 1 else ([], f"may be option {' or '.join(named)}")
-        if letter is None:
+        label, rest = split_label(text)
+        # "A, B" is no letter with its text, even where an option's text is a letter; "A. B" may be.
+        spelled = (
+            _named(rest, options, (*_COMPARISONS, words))
+            if rest and not _TWO_LETTERS.fullmatch(_unmarked(text))
+            else []
+        )
+        if label is None or not (letter or spelled):
             return [], "neither a letter nor the text of an option"
-        others = _named(rest, options, (*_COMPARISONS, words)) if rest else []
-        if others and letter not in others:
-            return [], f"letter {letter} with the text of option {others[0]}"
-        return [letter], ""
+        if spelled and label not in spelled:
+            return [], f"letter {label} with the text of option {spelled[0]}"
+        return [label], ""

@@ -22,6 +22,8 @@ def register(name: str, factory: Factory, *, replace: bool = False) -> None:
     Args:
         name: what `problems=` calls it.
         factory: called as `factory(split=..., seed=..., **options)`; returns anything with `__len__` and `__getitem__`.
+            If it has a parameter `data`, it reads data of the user's choice: `"name:train.jsonl"` calls it with
+            `data="train.jsonl"`. If it has a parameter `instruction`, it writes the instruction itself.
         replace: allow an existing name to be taken over.
 
     Raises:
@@ -42,23 +44,31 @@ def load_problems(
     split: str = "train",
     seed: int = 0,
     instruction: str | None = None,
+    domain: str | None = None,
     **options: Any,
 ) -> ProblemSource:
     r"""Turn whatever the user wrote for `problems` into a source.
 
     Args:
         problems: a registered name (`"math"`, `"arithmetic"`); a path to a `.jsonl`, `.json`, `.csv` or `.parquet` file;
-            `hub:owner/name` for a dataset through Datasets; a dotted path `pkg.module:factory`; or a ready source.
+            `hub:owner/name` for a dataset through Datasets; either of these behind the name of a domain that reads it
+            (`"choice:train.jsonl"`); a dotted path `pkg.module:factory`; or a ready source.
         split: `"train"` or `"test"`.
         seed: for sources that draw.
         instruction: a sentence for a line of its own below each question, such as `"Put the final answer in \boxed{}."`.
+        domain: name of the registered source that reads a file or dataset given without one.
         **options: passed to the factory.
 
     Raises:
-        ValueError: if nothing goes by that name, the source or the instruction is empty, or a ready source gets options.
+        ValueError: if nothing goes by that name, the source or the instruction is empty, the domain is unknown, or a
+            ready source gets options.
     """
     if isinstance(problems, os.PathLike):
         problems = os.fspath(problems)
+    if domain is not None and isinstance(problems, str):
+        problems = _in_domain(problems, domain)
+    if instruction is not None and isinstance(problems, str) and _takes(problems.partition(":")[0], "instruction"):
+        options, instruction = {**options, "instruction": instruction}, None
     source = _resolve(problems, split, seed, options)
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
         raise ValueError(f"problems={problems!r} gives a {type(source).__name__}; it needs __len__ and __getitem__")
@@ -96,24 +106,52 @@ class Instructed:
 
 
 def _resolve(problems: str | ProblemSource, split: str, seed: int, options: dict[str, Any]) -> ProblemSource:
-    from mrl_env.problems.files import HubProblems, is_problem_file, load_problem_file
+    from mrl_env.problems.files import is_problem_file, load_rows
 
     if not isinstance(problems, str):
         if options:
             raise ValueError(f"problem_options={options!r} do nothing to a ready source; apply them when you make it")
         return problems
+    name, colon, data = problems.partition(":")
+    if "data" in options and _takes(name, "data"):
+        # As an option, one file would pass for both splits.
+        raise ValueError(
+            f"data={options['data']!r} is no option of {name!r}; write problems='{name}:{options['data']}'"
+        )
     if problems in _registry:
         return _construct(_registry[problems], problems, split, seed, options)
-    if problems.startswith("hub:"):
-        return HubProblems(problems.removeprefix("hub:"), split=split, **options)
-    if is_problem_file(problems):
-        return load_problem_file(problems, **options)
+    if colon and _takes(name, "data"):
+        return _construct(_registry[name], problems, split, seed, {**options, "data": data})
+    if problems.startswith("hub:") or is_problem_file(problems):
+        return load_rows(problems, split, **options)
     if ":" in problems:
         return _construct(import_dotted(problems), problems, split, seed, options)
     raise ValueError(
         f"problems={problems!r} is neither a registered source nor a .jsonl, .json, .csv or .parquet file"
         f"{did_you_mean(problems, names())}"
     )
+
+
+def _in_domain(problems: str, domain: str) -> str:
+    """`problems` behind the domain's name, unless they name a source of their own.
+
+    Raises:
+        ValueError: if no source of the domain's name reads data.
+    """
+    from mrl_env.problems.files import is_problem_file
+
+    if not _takes(domain, "data"):
+        readers = [name for name in names() if _takes(name, "data")]
+        raise ValueError(f"domain={domain!r} is no source that reads data{did_you_mean(domain, readers)}")
+    name, colon, _ = problems.partition(":")
+    own = problems in _registry or (colon and _takes(name, "data"))
+    dotted = colon and not (problems.startswith("hub:") or is_problem_file(problems))
+    return problems if own or dotted else f"{domain}:{problems}"
+
+
+def _takes(name: str, parameter: str) -> bool:
+    """Whether there is a registered source of that name with that parameter."""
+    return name in _registry and parameter in inspect.signature(_registry[name]).parameters
 
 
 def _construct(factory: Factory, name: str, split: str, seed: int, options: dict[str, Any]) -> ProblemSource:

@@ -47,6 +47,14 @@ GOLDEN = Path(__file__).parent / "golden"
 UPDATE_GOLDEN = "MRL_UPDATE_GOLDEN"
 
 SMALL: dict[str, Any] = {"problems_per_episode": 2, "generations": 3}
+DATA = Path(__file__).parent / "data"
+PROBLEMS: dict[str, dict[str, Any]] = {
+    # By default these read datasets from the hub.
+    "choice-mutual-v0": {"problems": str(DATA / "choice.jsonl")},
+    "gsm8k-mutual-v0": {"problems": str(DATA / "gsm8k.jsonl")},
+}
+"""Arguments of the domains that have no problems of their own."""
+
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "one agent": {"agents": 1},
@@ -64,6 +72,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         for subset in itertools.combinations(CHANNELS, size)
     },
 }
+
+
+def small(id: str) -> dict[str, Any]:
+    """Arguments for a small environment of that id."""
+    return {**SMALL, **PROBLEMS.get(id, {})}
 
 
 class Echo:
@@ -196,17 +209,18 @@ def quiet_checks() -> Any:
 @pytest.mark.parametrize("id", IDS)
 class TestConformance:
     def test_pettingzoo_parallel(self, id: str, arguments: dict[str, Any]) -> None:
-        parallel_api_test(mrl_env.make(id, **{**SMALL, **arguments}), num_cycles=5)
+        parallel_api_test(mrl_env.make(id, **{**small(id), **arguments}), num_cycles=5)
 
     def test_pettingzoo_aec(self, id: str, arguments: dict[str, Any]) -> None:
-        api_test(pettingzoo.make("aec", id, **{**SMALL, **arguments}), num_cycles=5)
+        api_test(pettingzoo.make("aec", id, **{**small(id), **arguments}), num_cycles=5)
 
     def test_ours(self, id: str, arguments: dict[str, Any]) -> None:
-        check_parallel_env(lambda **kwargs: mrl_env.make(id, **{**SMALL, **arguments, **kwargs}))
+        check_parallel_env(lambda **kwargs: mrl_env.make(id, **{**small(id), **arguments, **kwargs}))
 
 
-def test_both_environments_are_registered() -> None:
-    assert {"math-mutual-v0", "arithmetic-mutual-v0"} <= set(IDS)
+def test_the_environments_are_registered() -> None:
+    domains = ("math", "arithmetic", "gsm8k", "choice", "reasoning-gym")
+    assert {f"{domain}-mutual-v0" for domain in domains} <= set(IDS)
 
 
 class TestSolo:
@@ -237,7 +251,8 @@ class TestRegistry:
         spec = mrl_env.spec(id)
         assert spec.id == id
         assert pickle.loads(pickle.dumps(spec)) == spec
-        made = [spec.make(**SMALL), mrl_env.make(id, **SMALL), pettingzoo.make("parallel", id, **SMALL)]
+        arguments = small(id)
+        made = [spec.make(**arguments), mrl_env.make(id, **arguments), pettingzoo.make("parallel", id, **arguments)]
         assert all(env.reset() == made[0].reset(options={"episode": 0}) for env in made[1:])
 
     def test_an_unknown_id(self) -> None:
@@ -784,7 +799,7 @@ def golden_transcript(id: str) -> str:
 
     transcript = ""
     if id in IDS:
-        env = mrl_env.make(id, problems_per_episode=3, generations=2)
+        env = mrl_env.make(id, **{**small(id), "problems_per_episode": 3, "generations": 2})
         for seed in (0, None):
             _, infos = env.reset(seed=seed)
             actions = {

@@ -4,6 +4,13 @@
 both together: it collects what is malformed and filters.
 """
 
-from mrl_env.problems.files.source import HubProblems, ParsedProblems, ReadOptions, is_problem_file, load_problem_file
+from mrl_env.problems.files.source import (
+    HubProblems,
+    ParsedProblems,
+    ReadOptions,
+    is_problem_file,
+    load_problem_file,
+    load_rows,
+)
 
-__all__ = ["HubProblems", "ParsedProblems", "ReadOptions", "is_problem_file", "load_problem_file"]
+__all__ = ["HubProblems", "ParsedProblems", "ReadOptions", "is_problem_file", "load_problem_file", "load_rows"]

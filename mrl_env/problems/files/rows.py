@@ -2,7 +2,7 @@ r"""From one row to one `Problem`: which columns are understood, and what is wro
 
 | column | becomes |
 |---|---|
-| `problem`, `question` or `prompt` | the question: text, or a list of chat messages that ends with the user's |
+| `problem`, `question`, `prompt` or `question_stem` | the question: text, or a list of chat messages, the last the user's |
 | `answer_full`, `answer` or `answerKey` | the reference answer, as it is; after the last `####` if it has one (GSM8K) |
 | `solution` | metadata; without an answer column, the reference is in its last `\boxed{}`, or after its last `####` |
 | `options` or `choices` | a multiple-choice problem: a list of texts, or `{"text": [...], "label": [...]}` |
@@ -28,7 +28,7 @@ from typing import Any
 from mrl_env.types import VERIFIER_ARGUMENTS, Message, Problem, user_message
 from verifiers.extraction import boxes
 
-QUESTION_COLUMNS = ("problem", "question", "prompt")
+QUESTION_COLUMNS = ("problem", "question", "prompt", "question_stem")
 # `answer_full` first: in MATH's test split it has what `answer`, the last of several boxes, is only a part of.
 ANSWER_COLUMNS = ("answer_full", "answer", "answerKey")
 OPTION_COLUMNS = ("options", "choices")
@@ -80,7 +80,7 @@ def parse_row(cells: Mapping[str, Any], default_id: str, *, verifier: str | None
     if options_column is not None:
         options, labels = _options(options_column, cells[options_column])
         answer = _letter(cells, answer, options, labels)
-        messages = _append(messages, "\n".join(f"{string.ascii_uppercase[i]}. {o}" for i, o in enumerate(options)))
+        messages = _append(messages, lettered(options))
     subject_column = _given(cells, SUBJECT_COLUMNS)
     understood = {"id", "level", "solution", question_column, options_column, subject_column}
     understood |= {*ANSWER_COLUMNS, *VERIFIER_ARGUMENTS}
@@ -98,6 +98,16 @@ def parse_row(cells: Mapping[str, Any], default_id: str, *, verifier: str | None
         verifier=verifier or _text(cells, "verifier") or ("math" if options is None else "choice"),
         metadata={name: value for name, value in metadata.items() if value is not None},
     )
+
+
+def lettered(options: Sequence[str]) -> str:
+    r"""The options as a question shows them, a line each.
+
+    Example:
+        >>> lettered(["grass", "the sky"])
+        'A. grass\nB. the sky'
+    """
+    return "\n".join(f"{letter}. {option}" for letter, option in zip(string.ascii_uppercase, options, strict=False))
 
 
 def solution_answer(text: str) -> str | None:

@@ -74,6 +74,15 @@ class ReadOptions:
         return self.levels is None or level in self.levels
 
 
+Convert = Callable[[Problem], Problem]
+"""What a domain makes of a row's problem; raises `RowError` if the row does not belong in the domain."""
+
+
+def as_it_is(problem: Problem) -> Problem:
+    """The problem, unchanged."""
+    return problem
+
+
 class ParsedProblems(Sequence[Problem]):
     """Problems that were read from somewhere, all checked; a sequence that can be pickled.
 
@@ -82,6 +91,7 @@ class ParsedProblems(Sequence[Problem]):
         stem: beginning of the id of rows that have none.
         rows: place and cells of each row.
         options: what to take, and how.
+        convert: what a domain makes of each problem.
 
     Attributes:
         stored: True: the problems are at hand, so that all of them can be checked before training.
@@ -95,7 +105,7 @@ class ParsedProblems(Sequence[Problem]):
 
     stored = True
 
-    def __init__(self, origin: str, stem: str, rows: Rows, options: ReadOptions) -> None:
+    def __init__(self, origin: str, stem: str, rows: Rows, options: ReadOptions, convert: Convert = as_it_is) -> None:
         self.origin = origin
         self.skipped: Counter[str] = Counter()
         self._problems: list[Problem] = []
@@ -106,7 +116,7 @@ class ParsedProblems(Sequence[Problem]):
             try:
                 if isinstance(cells, RowError):
                     raise cells
-                problem = parse_row(cells, f"{stem}-{index}", verifier=options.verifier)
+                problem = convert(parse_row(cells, f"{stem}-{index}", verifier=options.verifier))
                 if problem.id in places:
                     raise RowError(
                         "duplicate id",
@@ -174,6 +184,7 @@ class HubProblems(ParsedProblems):
         split: the dataset's split, with Datasets' slices (`"train[:100]"`).
         config: the dataset's configuration, where it has several.
         revision: a branch, tag or commit of the dataset.
+        convert: what a domain makes of each problem.
         **options: see `ReadOptions`.
 
     Raises:
@@ -181,7 +192,13 @@ class HubProblems(ParsedProblems):
     """
 
     def __init__(
-        self, name: str, split: str = "train", config: str | None = None, revision: str | None = None, **options: Any
+        self,
+        name: str,
+        split: str = "train",
+        config: str | None = None,
+        revision: str | None = None,
+        convert: Convert = as_it_is,
+        **options: Any,
     ) -> None:
         checked = ReadOptions.of(options)
         datasets = import_extra("datasets")
@@ -190,9 +207,10 @@ class HubProblems(ParsedProblems):
         except (OSError, ValueError) as error:
             raise ValueError(
                 f"problems='hub:{name}' cannot be loaded with split={split!r}, config={config!r}, "
-                f"revision={revision!r} ({error}); check the four, and the connection"
+                f"revision={revision!r} ({error}); check the four, and the connection, "
+                "or give a file in place of the dataset"
             ) from error
-        super().__init__(f"hub:{name}[{split}]", f"{Path(name).name}-{split}", at_rows(dataset), checked)
+        super().__init__(f"hub:{name}[{split}]", f"{Path(name).name}-{split}", at_rows(dataset), checked, convert)
 
 
 def is_problem_file(path: str) -> bool:
@@ -205,13 +223,31 @@ def is_problem_file(path: str) -> bool:
     return Path(path).suffix.lower() in READERS or "/" in path or os.sep in path or Path(path).is_file()
 
 
-def load_problem_file(path: str | os.PathLike[str], **options: Any) -> ParsedProblems:
+def load_rows(name: str, split: str, convert: Convert = as_it_is, **options: Any) -> ParsedProblems:
+    """The problems of `hub:owner/name`, or of a file, which is one split whatever `split` says.
+
+    Args:
+        name: `hub:` and a dataset's name, or a path.
+        split: the dataset's split.
+        convert: what a domain makes of each problem.
+        **options: see `ReadOptions`; for a dataset also `config` and `revision`.
+
+    Raises:
+        ValueError: as `HubProblems` or `load_problem_file`.
+    """
+    if name.startswith("hub:"):
+        return HubProblems(name.removeprefix("hub:"), split=split, convert=convert, **options)
+    return load_problem_file(name, convert=convert, **options)
+
+
+def load_problem_file(path: str | os.PathLike[str], convert: Convert = as_it_is, **options: Any) -> ParsedProblems:
     """The problems of a `.jsonl`, `.json`, `.csv` or `.parquet` file, which is one split.
 
     `rows` lists the columns, `readers` the formats.
 
     Args:
         path: the file; `~` is the home folder.
+        convert: what a domain makes of each problem.
         **options: see `ReadOptions`.
 
     Raises:
@@ -224,7 +260,7 @@ def load_problem_file(path: str | os.PathLike[str], **options: Any) -> ParsedPro
         raise ValueError(_missing(file))
     if file.suffix.lower() not in READERS:
         raise ValueError(f"{file}: the extension {file.suffix!r} is unknown; use one of {', '.join(READERS)}")
-    return ParsedProblems(str(file), file.stem, READERS[file.suffix.lower()](file), checked)
+    return ParsedProblems(str(file), file.stem, READERS[file.suffix.lower()](file), checked, convert)
 
 
 def _missing(file: Path) -> str:
