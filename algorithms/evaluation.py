@@ -6,14 +6,48 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import comb
+from typing import Protocol
 
 import numpy as np
 
-from algorithms.policy import Policy
+from algorithms.policy import PromptRenderer
 from algorithms.rollouts.sampling import SamplingConfig
 from mrl_env.seeding import derive_seed
 from mrl_env.types import Completion, Problem
 from verifiers import Verdict, Verifier, verify_batch
+
+
+class Answerer(Protocol):
+    """What is asked for completions: a `Policy`, or anything that answers like one; see its `generate`."""
+
+    renderer: PromptRenderer
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        generations: int,
+        sampling: SamplingConfig,
+        seeds: Sequence[int],
+        batch_size: int = ...,
+        progress: Callable[[int], None] | None = ...,
+    ) -> list[list[Completion]]:
+        """P lists of G completions of P prompts."""
+        ...
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What one policy said to one problem, and how it was judged.
+
+    Attributes:
+        problem: the problem.
+        completions: the greedy one, then k sampled ones.
+        verdicts: one for each.
+    """
+
+    problem: Problem
+    completions: tuple[Completion, ...]
+    verdicts: tuple[Verdict, ...]
 
 
 @dataclass(frozen=True)
@@ -34,7 +68,7 @@ class ProblemResult:
 
 
 def evaluate(
-    policy: Policy,
+    policy: Answerer,
     problems: Sequence[Problem],
     sampling: SamplingConfig,
     samples: int,
@@ -43,6 +77,29 @@ def evaluate(
     batch_size: int = 512,
     progress: Callable[[int], None] | None = None,
 ) -> list[ProblemResult]:
+    """The scores of `answer`, with its arguments; the completions are let go.
+
+    Returns:
+        M results.
+    """
+    results = []
+    for answers in answer(policy, problems, sampling, samples, seed, verifier, batch_size, progress):
+        scores = [verdict.score or 0.0 for verdict in answers.verdicts]
+        majority = majority_score(answers.verdicts[1:])
+        results.append(ProblemResult(answers.problem, scores[0], tuple(scores[1:]), majority))
+    return results
+
+
+def answer(
+    policy: Answerer,
+    problems: Sequence[Problem],
+    sampling: SamplingConfig,
+    samples: int,
+    seed: int,
+    verifier: str | Verifier | None = None,
+    batch_size: int = 512,
+    progress: Callable[[int], None] | None = None,
+) -> list[Answers]:
     """Answer each problem once greedily and `samples` times by sampling, and verify.
 
     The random draws depend on the seed and the problem alone, so all evaluations of all policies face the same luck.
@@ -58,7 +115,7 @@ def evaluate(
         progress: called with the number of completions just finished.
 
     Returns:
-        M results.
+        M answers.
     """
     prompts = [policy.renderer.token_ids(problem.messages) for problem in problems]
     greedy = policy.generate(prompts, 1, replace(sampling, temperature=0.0), [0] * len(problems), batch_size, progress)
@@ -66,12 +123,12 @@ def evaluate(
     if samples:
         seeds = [derive_seed(seed, "eval", problem.id, i) for problem in problems for i in range(samples)]
         drawn = policy.generate(prompts, samples, sampling, seeds, batch_size, progress)
-    groups = [[*first, *more] for first, more in zip(greedy, drawn, strict=True)]
-    results = []
-    for problem, verdicts in zip(problems, _verify(problems, groups, verifier), strict=True):
-        scores = [verdict.score or 0.0 for verdict in verdicts]
-        results.append(ProblemResult(problem, scores[0], tuple(scores[1:]), majority_score(verdicts[1:])))
-    return results
+    groups = [(*first, *more) for first, more in zip(greedy, drawn, strict=True)]
+    judged = _verify(problems, groups, verifier)
+    return [
+        Answers(problem, completions, tuple(verdicts))
+        for problem, completions, verdicts in zip(problems, groups, judged, strict=True)
+    ]
 
 
 def _verify(

@@ -1,0 +1,163 @@
+"""The figures of an evaluation as tables and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from algorithms.tracking import table
+from benchmarks.evaluate.scores import Figure
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, a header, and rows of as many cells."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+    def plain(self) -> str:
+        """For a terminal."""
+        return f"{self.title}\n\n{table(self.header, self.rows)}"
+
+    def markdown(self) -> str:
+        """For a Markdown page."""
+        rule = tuple("---" if i == 0 else "---:" for i in range(len(self.header)))
+        cells = [[cell.replace("|", "\\|") for cell in row] for row in (self.header, rule, *self.rows)]
+        return "\n".join([f"## {self.title}", "", *(f"| {' | '.join(row)} |" for row in cells)])
+
+
+def tables(results: Mapping[str, Any]) -> list[Table]:
+    """The tables of a results.json."""
+    policies = results["policies"]
+    mean = f"mean@{results['settings']['samples']}"
+    found = [
+        Table(
+            f"{results['settings']['problems']}: {len(results['problems'])} problem{'s' * (len(results['problems']) > 1)}",
+            ("", *policies),
+            [
+                (name, *(_shown(figures["all"][name]) for figures in policies.values()))
+                for name in _first(policies)["all"]
+            ],
+        )
+    ]
+    for key in ("subject", "level"):
+        groups = _first(policies)[key]
+        rows = [
+            (
+                group,
+                str(groups[group]["problems"]),
+                *(_shown(figures[key][group][mean]) for figures in policies.values()),
+            )
+            for group in groups
+        ]
+        if rows:
+            found.append(Table(f"{mean} by {key}", (key, "problems", *policies), rows))
+    found += [_length_table(policies), _reason_table(policies)]
+    if len(policies) > 1:
+        found += [_rescue_table(results["agreement"]), _pair_table(results["agreement"])]
+    return found
+
+
+def _length_table(policies: Mapping[str, Any]) -> Table:
+    lengths = [figures["length"] for figures in policies.values()]
+    rows = [
+        (title, *(_number(length[key], ".1f") for length in lengths))
+        for title, key in (("mean tokens", "mean"), ("of right ones", "right"), ("of wrong ones", "wrong"))
+    ]
+    rows.append(("cut at the limit", *(f"{length['cut']:.1%}" for length in lengths)))
+    for i in range(max(len(length["quantiles"]) for length in lengths)):
+        cells = []
+        for length in lengths:
+            quantiles = length["quantiles"]
+            cells.append(
+                f"{quantiles[i]['accuracy']:.3f} ({quantiles[i]['shortest']} to {quantiles[i]['longest']})"
+                if i < len(quantiles)
+                else ""
+            )
+        rows.append((f"right in group {i + 1} by length", *cells))
+    return Table("Length of the samples", ("", *policies), rows)
+
+
+def _reason_table(policies: Mapping[str, Any]) -> Table:
+    reasons = list(dict.fromkeys(reason for figures in policies.values() for reason in figures["reasons"]))
+    rows = [(reason, *(f"{f['reasons'].get(reason, 0):.1%}" for f in policies.values())) for reason in reasons]
+    return Table("Verdicts on the samples", ("reason", *policies), rows)
+
+
+def _rescue_table(agreement: Mapping[str, Any]) -> Table:
+    rescue = agreement["rescue"]
+    rows = [
+        (learner, *(_shown(rescue[learner][peer]) if peer != learner else "" for peer in rescue)) for learner in rescue
+    ]
+    return Table(
+        "Opportunity for rescue: share of problems that the peer solves and the learner never does",
+        ("learner \\ peer", *rescue),
+        rows,
+    )
+
+
+def _pair_table(agreement: Mapping[str, Any]) -> Table:
+    rows = [
+        (" and ".join(pair["policies"]), _shown(pair["both"]), _shown(pair["neither"]), _number(pair["jaccard"], ".3f"))
+        for pair in agreement["pairs"]
+    ]
+    return Table("Agreement of pairs", ("pair", "both solve", "neither solves", "Jaccard"), rows)
+
+
+def _first(policies: Mapping[str, Any]) -> Mapping[str, Any]:
+    first: Mapping[str, Any] = next(iter(policies.values()))
+    return first
+
+
+def _shown(figure: Figure) -> str:
+    if figure["low"] is None:
+        return f"{figure['value']:.3f}"
+    return f"{figure['value']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "none" if value is None else format(value, form)
+
+
+def require_matplotlib() -> None:
+    """Find out before the hours of work whether the picture can be drawn.
+
+    Raises:
+        ValueError: if Matplotlib is missing.
+    """
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise ValueError(
+            "the picture needs Matplotlib; install it with: pip install 'mutual-rl[plots]', or give --no_picture"
+        ) from error
+
+
+def draw_rescue(rescue: Mapping[str, Mapping[str, Figure]], path: Path) -> None:
+    """Draw the matrix of opportunities for rescue: a row per learner, a column per peer."""
+    from matplotlib.figure import Figure as Canvas
+
+    names: Sequence[str] = list(rescue)
+    shares = [
+        [float("nan") if peer == learner else 100 * (rescue[learner][peer]["value"] or 0.0) for peer in names]
+        for learner in names
+    ]
+    side = 2.4 + 0.9 * len(names)
+    canvas = Canvas(figsize=(side + 1.2, side), layout="constrained")
+    axes = canvas.subplots()
+    image = axes.imshow(shares, cmap="Blues", vmin=0)
+    top = image.get_clim()[1]
+    for row, values in enumerate(shares):
+        for column, share in enumerate(values):
+            if row != column:
+                color = "white" if share > 0.6 * top else "black"
+                axes.text(column, row, f"{share:.1f} %", ha="center", va="center", color=color)
+    axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
+    axes.set_yticks(range(len(names)), names)
+    axes.set(xlabel="peer solves", ylabel="learner never does", title="opportunity for rescue")
+    canvas.colorbar(image, label="% of problems")
+    canvas.savefig(path, dpi=150)
