@@ -64,11 +64,16 @@ class UpdateMeter:
             self.mean("exchange/ratio_square_mean", float((ratio[peers] ** 2).mean()), float(peers.sum()))
 
     def result(self) -> dict[str, float]:
-        """All means and counts; the ratios' second moment is turned into their variance."""
+        """All means and counts; the second moment of peers' ratios r becomes their variance, and their effective sample size
+        (sum r)^2 / (n sum r^2) as a share of the n tokens: 1 if all weigh alike.
+        """
         metrics = {name: total / self._weights[name] for name, total in self._sums.items()}
         square = metrics.pop("exchange/ratio_square_mean", None)
         if square is not None:
-            metrics["exchange/ratio_variance"] = square - metrics["exchange/ratio_mean"] ** 2
+            mean = metrics["exchange/ratio_mean"]
+            metrics["exchange/ratio_variance"] = square - mean**2
+            if square > 0:  # not if all ratios underflow
+                metrics["exchange/effective_sample_size"] = mean**2 / square
         return {**metrics, **{name: float(number) for name, number in self._counts.items()}}
 
 

@@ -75,3 +75,23 @@ def test_means_are_weighted() -> None:
     meter.count("rows", 2)
     meter.count("rows", 3)
     assert meter.result() == {"kl": 2.0, "rows": 5.0}
+
+
+def test_ratios_of_peers_by_hand() -> None:
+    # Tokens with ratios 1, 1, 1 and 5 in two micro-batches of three and one.
+    meter = UpdateMeter()
+    meter.mean("exchange/ratio_mean", 1.0, weight=3)
+    meter.mean("exchange/ratio_square_mean", 1.0, weight=3)
+    meter.mean("exchange/ratio_mean", 5.0, weight=1)
+    meter.mean("exchange/ratio_square_mean", 25.0, weight=1)
+    # (1 + 1 + 1 + 5)^2 / (4 (1 + 1 + 1 + 25)) = 64 / 112
+    assert meter.result() == pytest.approx(
+        {"exchange/ratio_mean": 2.0, "exchange/ratio_variance": 3.0, "exchange/effective_sample_size": 64 / 112}
+    )
+
+
+def test_ratios_that_all_underflow_have_no_sample_size() -> None:
+    meter = UpdateMeter()
+    meter.mean("exchange/ratio_mean", 0.0)
+    meter.mean("exchange/ratio_square_mean", 0.0)
+    assert meter.result() == {"exchange/ratio_mean": 0.0, "exchange/ratio_variance": 0.0}

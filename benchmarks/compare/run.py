@@ -1,0 +1,171 @@
+"""One run of the grid, in a process of its own: `python -m benchmarks.compare.run FOLDER`.
+
+    FOLDER/job.json        what is to be done; see `Job`
+    FOLDER/metrics.jsonl   training and evaluations, as the trainer writes them; eval/kl and eval/entropy beside the others
+    FOLDER/checkpoint-N    the newest, to go on from; when all is done, the final weights
+    FOLDER/final.json      when all is done: the held-out score of each problem, by policy (until then scores.json)
+
+The trainer evaluates nothing itself: between its steps the policies are measured as they stand in memory, all methods on the
+same problems with the same draws and the problems' own verifier, whatever a method is rewarded by.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from transformers.utils import logging as transformers_logging
+
+from algorithms import Trainer, TrainingConfig
+from algorithms.interruption import Interruption
+from algorithms.policy import Policy, load_policy
+from algorithms.tracking import POOL
+from benchmarks.compare.measure import Measurement, from_json, measure, reach, to_json, unreachable
+
+STOPPED = 130
+"""Exit status of a run that was interrupted and saved."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one process does.
+
+    Attributes:
+        config: of the run, without a folder; it evaluates nothing.
+        measurement: of its policies.
+        every: steps between measurements; the initial and the final policies are measured too.
+        start: folder of what was measured of the starting policies, made by the first run that needs it.
+    """
+
+    config: TrainingConfig
+    measurement: Measurement
+    every: int
+    start: Path
+
+    def write(self, folder: Path) -> None:
+        """Write `job.json`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        values = {
+            "config": self.config.to_dict(), "measurement": to_json(self.measurement), "every": self.every,
+            "start": str(self.start),
+        }  # fmt: skip
+        replace_file(folder / "job.json", values)
+
+    @classmethod
+    def read(cls, folder: Path) -> Job:
+        """What `write` wrote."""
+        values = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+        config = TrainingConfig.from_dict(values["config"])
+        return cls(config, from_json(values["measurement"]), values["every"], Path(values["start"]))
+
+
+def run(folder: Path) -> int:
+    """Train and measure, going on from where an earlier process was stopped.
+
+    Args:
+        folder: with `job.json`.
+
+    Returns:
+        0, or `STOPPED`.
+    """
+    parent = os.getppid()
+    job = Job.read(folder)
+    with locked(folder):
+        if (folder / "final.json").exists():
+            return 0
+        config = replace(job.config, output_dir=str(folder), resume_from_checkpoint="auto")
+        trainer = Trainer(config)
+        (folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
+        start = measured_start(job, trainer)
+        problems = job.measurement.problems()
+        with Interruption() as interruption:
+            if trainer.step == 0:
+                log(trainer, start["evaluation"])
+            while trainer.step < trainer.total_steps:
+                trainer.train_step()
+                last = trainer.step == trainer.total_steps
+                due = last or trainer.step % job.every == 0
+                # Without its parent a run has nobody to report to, and might meet the one that takes its place.
+                stop = interruption.requested or os.getppid() != parent
+                if due:
+                    measured = {
+                        name: measure(policy, load_start(job, trainer, name), problems, job.measurement)
+                        for name, policy in trainer.policies.items()
+                    }
+                    log(trainer, {name: summary for name, (summary, _) in measured.items()})
+                    replace_file(folder / "scores.json", {name: scores for name, (_, scores) in measured.items()})
+                if due or stop:
+                    trainer.save()
+                if stop and not last:
+                    trainer.tracker.close()
+                    return STOPPED
+        trainer.tracker.close()
+        (folder / "scores.json").rename(folder / "final.json")
+        shutil.rmtree(folder / f"checkpoint-{trainer.step}" / "optimizer")
+    return 0
+
+
+def log(trainer: Trainer, evaluation: Mapping[str, Mapping[str, float]]) -> None:
+    """Record an evaluation of all policies, and their mean as the pool's."""
+    summaries = dict(evaluation)
+    first = next(iter(summaries.values()))
+    mean = {key: sum(summary[key] for summary in summaries.values()) / len(summaries) for key in first}
+    for name, summary in {**summaries, POOL: mean}.items():
+        trainer.tracker.metrics(trainer.step, name, "eval", summary)
+
+
+def load_start(job: Job, trainer: Trainer, name: str) -> Policy:
+    """A policy as it began, on the device where it is now."""
+    settings = next(policy for policy in job.config.policies() if policy.name == name)
+    return load_policy(settings, trainer.plan.device(name))
+
+
+def measured_start(job: Job, trainer: Trainer) -> dict[str, Any]:
+    """What is measured of the starting policies, once for all runs that share them; others wait for it.
+
+    Returns:
+        `evaluation`: summary by policy; `reach`: successes of `reach_samples` by policy and problem; `unreachable`: problem
+        ids by policy.
+    """
+    path = job.start / "start.json"
+    with locked(job.start):
+        if not path.exists():
+            problems = job.measurement.problems()
+            policies = {name: load_start(job, trainer, name) for name in trainer.policies}
+            reached = {name: reach(policy, problems, job.measurement) for name, policy in policies.items()}
+            evaluation = {name: measure(p, p, problems, job.measurement)[0] for name, p in policies.items()}
+            values = {"evaluation": evaluation, "reach": reached, "unreachable": unreachable(reached)}
+            replace_file(path, values)
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def replace_file(path: Path, values: Any) -> None:
+    """Write JSON such that there is the whole file or none."""
+    scratch = path.with_name(f".{path.name}.part")
+    scratch.write_text(json.dumps(values, indent=1), encoding="utf-8")
+    scratch.replace(path)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep a folder to oneself; it is free again when the process ends, however it ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s")
+    transformers_logging.disable_progress_bar()
+    sys.exit(run(Path(sys.argv[1])))
