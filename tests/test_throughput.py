@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.throughput.__main__ import contests, main, rows, run
+from benchmarks.throughput.__main__ import RESCUE_SUCCESS, contests, main, rows, run
 from benchmarks.throughput.contenders import Measurement
 from benchmarks.throughput.scaling import AXES, draw, show, workload
 from benchmarks.throughput.workload import DEAD, LIVE, Chance, Workload, write_problems
@@ -42,6 +42,7 @@ def test_the_table_by_hand() -> None:
         "step a": {
             "as they fall": [measured(1.0, 2.0, 9.0), measured(4.0), measured(2.0)],
             "random": [measured(5.0, gigabytes=3.0)],
+            "offloaded": [measured(10.0, gigabytes=2.0)],
             "TRL": [measured(20.0, gigabytes=4.0)],
         },
         "step b": {"as they fall": [measured(1.0)], "random": [measured(2.0)]},
@@ -57,7 +58,9 @@ def test_the_table_by_hand() -> None:
     assert {figure: round(row.ratio, 3) for figure, row in found.items()} == {
         "a: step, rewards as they fall; TRL / ours": 10.0,  # 20 over the median of 2, 4 and 2
         "a: step, rewards random; TRL / ours": 4.0,
+        "a: step, rewards random, with offload_optimizer; TRL / ours": 2.0,
         "a: peak memory; ours / TRL": 0.75,
+        "a: peak memory with offload_optimizer; ours / TRL": 0.5,
         "a: environment, exchange, THL; share of a step": 0.002,
         "b: environment, exchange, THL; share of a step": 0.004,
         "generation; Transformers / ours": 2.75,
@@ -67,7 +70,12 @@ def test_the_table_by_hand() -> None:
         "two policies, memory / sum": 0.833,
     }
     missed = {figure for figure, row in found.items() if "(missed)" in row.cells()[-1]}
-    assert missed == {"a: peak memory; ours / TRL", "two policies, SGT / sum of GRPO steps", "SGT / GRPO, two policies"}
+    assert missed == {
+        "a: step, rewards random, with offload_optimizer; TRL / ours",
+        "a: peak memory; ours / TRL",
+        "two policies, SGT / sum of GRPO steps",
+        "SGT / GRPO, two policies",
+    }
 
 
 def test_contests_take_turns() -> None:
@@ -76,6 +84,7 @@ def test_contests_take_turns() -> None:
     assert [(label, kind, w.live) for label, kind, w in found["step b"].entries] == [
         ("as they fall", "ours", 4),
         ("random", "ours", 1),
+        ("offloaded", "ours", 1),
         ("TRL", "trl", 1),
     ]
     assert [w.model for _, _, w in found["pool"].entries] == [("a", "b"), ("a", "b"), ("a",), ("b",)]
@@ -95,6 +104,23 @@ def test_contenders_run(kind: str) -> None:
         assert sum(found.parts.values()) <= 1.01 * sum(found.seconds) / 2
 
 
+def test_a_quarter_of_the_gates_opens() -> None:
+    """Half of the groups of 8 have a success, (1 - .083)^8 = 1/2: a quarter has none while the peer has one."""
+    pair = replace(
+        SMALL,
+        model=("tiny-llama", "tiny-llama"),
+        algorithm="sgt",
+        problems=32,
+        generations=8,
+        success=RESCUE_SUCCESS,
+        finished=True,
+    )
+    found = run("ours", pair, 2)
+    # 128 gates: a standard deviation is .04.
+    assert 0.1 < found.extra["rescue_rate"] < 0.36
+    assert found.tokens <= 8
+
+
 def test_the_peak_is_that_of_the_process_alone() -> None:
     """A process that has been larger starts one that is small."""
     ballast = bytearray(2 * 10**9)
@@ -110,7 +136,11 @@ def test_a_failing_contender_says_why() -> None:
 def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     stored = tmp_path / "measured.json"
     assert main(["--models", "tiny-llama", "--quick", "--only", "step", "--output", str(stored)]) == 0
-    assert json.loads(capsys.readouterr().out)["step tiny-llama"].keys() == {"as they fall", "random"}
+    assert json.loads(capsys.readouterr().out)["step tiny-llama"].keys() == {
+        "as they fall",
+        "random",
+        "offloaded",
+    }
     assert json.loads(stored.read_text())["results"]["step tiny-llama"]["random"][0]["parts"]["update"] > 0
 
 

@@ -95,7 +95,11 @@ def contests(models: Sequence[str], shape: Workload, steps: int, *, against_trl:
     found = []
     for model in models:
         single = replace(shape, model=(model,))
-        entries = [("as they fall", "ours", replace(single, live=4)), ("random", "ours", single)]
+        entries = [
+            ("as they fall", "ours", replace(single, live=4)),
+            ("random", "ours", single),
+            ("offloaded", "ours", replace(single, offload=True)),
+        ]
         if against_trl:
             entries.append(("TRL", "trl", single))
         found.append(Contest(f"step {model}", entries, steps))
@@ -103,7 +107,7 @@ def contests(models: Sequence[str], shape: Workload, steps: int, *, against_trl:
         Contest("generation", [("generation", "generation", replace(shape, model=(models[0],)))], max(5, steps))
     )
     if len(models) > 1:
-        rescued = replace(shape, success=RESCUE_SUCCESS)
+        rescued = replace(shape, success=RESCUE_SUCCESS, finished=True)
         pair = tuple(models[:2])
         found.append(
             Contest(
@@ -143,34 +147,34 @@ def rows(results: Mapping[str, Results], models: Sequence[str]) -> list[Row]:
         step = results[f"step {model}"]
         name = Path(model).name
         if "TRL" in step:
-            for rewards, bound in (("as they fall", 4 if i else 5), ("random", 2.5)):
+            for label, rewards, bound in (
+                ("as they fall", "as they fall", 4 if i else 5),
+                ("random", "random", 2.5),
+                ("offloaded", "random, with offload_optimizer", 2.5),
+            ):
                 found.append(
                     Row(
                         f"{name}: step, rewards {rewards}; TRL / ours",
-                        seconds(step[rewards]),
+                        seconds(step[label]),
                         seconds(step["TRL"]),
                         "s",
                         *at_least(bound),
                         inverse=True,
                     )
                 )
-            found.append(
-                Row(
-                    f"{name}: peak memory; ours / TRL",
-                    gigabytes(step["random"]),
-                    gigabytes(step["TRL"]),
-                    "GB",
-                    *at_most(0.5),
-                )
-            )
+            for label, figure in (("random", "peak memory"), ("offloaded", "peak memory with offload_optimizer")):
+                ours, theirs = gigabytes(step[label]), gigabytes(step["TRL"])
+                found.append(Row(f"{name}: {figure}; ours / TRL", ours, theirs, "GB", *at_most(0.5)))
         calm = step["as they fall"]
         overhead = median(m.parts["environment"] + m.parts["rows"] for m in calm)
         found.append(
             Row(f"{name}: environment, exchange, THL; share of a step", overhead, seconds(calm), "s", *at_most(0.01))
         )
     generated = results["generation"]["generation"]
-    theirs = median(m.extra["transformers"] for m in generated)
-    found.append(Row("generation; Transformers / ours", seconds(generated), theirs, "s", *at_least(2.5), inverse=True))
+    transformers = median(m.extra["transformers"] for m in generated)
+    found.append(
+        Row("generation; Transformers / ours", seconds(generated), transformers, "s", *at_least(2.5), inverse=True)
+    )
     if "pool" in results:
         pool = results["pool"]
         singles = [pool[model] for model in models[:2]]

@@ -11,8 +11,9 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from algorithms.rollouts.sampling import SamplingConfig
 from algorithms.tracking import POOL, read_jsonl
 from algorithms.trainer import Trainer
 from benchmarks.throughput.workload import Chance, Workload, questions, write_problems
-from mrl_env.types import user_message
+from mrl_env.types import Completion, user_message
 
 
 @dataclass(frozen=True)
@@ -60,16 +61,20 @@ def ours(workload: Workload, steps: int, folder: Path) -> Measurement:
         verifier_options={"success": workload.success},
         problems_per_step=workload.problems,
         num_generations=workload.generations,
-        max_completion_length=workload.tokens,
+        max_completion_length=2 * workload.tokens if workload.finished else workload.tokens,
         per_device_train_batch_size=(workload.generations,),
         gradient_accumulation_steps=workload.problems,
         learning_rate=(1e-6,),
+        offload_optimizer=workload.offload,
         max_steps=steps + 1,
         eval_steps=0,
         save_steps=0,
         output_dir=str(folder / "run"),
     )
     trainer = Trainer(config)
+    if workload.finished:
+        for policy in trainer.policies.values():
+            policy.generate = partial(_finished, policy.generate, workload.tokens)  # type: ignore[method-assign]
     seconds = []
     for _ in range(steps + 1):
         started = time.perf_counter()
@@ -92,6 +97,20 @@ def ours(workload: Workload, steps: int, folder: Path) -> Measurement:
             "zero_variance": sum(line["train/frac_reward_zero_std"] for line in policies) / len(policies),
         },
     )
+
+
+def _finished(
+    generate: Callable[..., list[list[Completion]]],
+    tokens: int,
+    prompts: Sequence[Sequence[int]],
+    generations: int,
+    sampling: SamplingConfig,
+    *arguments: Any,
+) -> list[list[Completion]]:
+    """A policy's completions of at most so many tokens, as if each had ended by itself."""
+    sampling = replace(sampling, max_completion_length=tokens)
+    groups = generate(prompts, generations, sampling, *arguments)
+    return [[replace(completion, finish_reason="stop") for completion in group] for group in groups]
 
 
 def trl(workload: Workload, steps: int, folder: Path) -> Measurement:

@@ -27,6 +27,9 @@ class Workload:
         live: every so many-th prompt can be rewarded; on the others all rewards are 0, so that they carry no gradient.
         success: probability of a reward on a live prompt.
         dtype: of the weights.
+        finished: whether a completion that is cut off at the limit counts as one that ended by itself, and a peer's text may be
+            twice as long in the learner's tokens. Few completions end within 64 tokens, and only those that do can rescue.
+        offload: whether the optimizer's state is kept out of the way.
     """
 
     model: tuple[str, ...]
@@ -37,6 +40,8 @@ class Workload:
     live: int = 1
     success: float = 0.5
     dtype: str = "bf16"
+    finished: bool = False
+    offload: bool = False
 
 
 class Chance:
