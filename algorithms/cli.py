@@ -115,7 +115,7 @@ def parse(algorithm: str, arguments: Sequence[str]) -> tuple[CommandOptions, Tra
         description=(module.__doc__ or "").strip(),
         args=list(arguments),
         config=(tyro.conf.OmitArgPrefixes,),
-        registry=_registry(),
+        registry=mapping_registry(),
         use_underscores=True,
     )
     chosen: Algorithm = getattr(parsed, option_class.__name__)
@@ -189,7 +189,7 @@ def _default(value: Any) -> Any:
     return field(default_factory=lambda: value)
 
 
-def _registry() -> tyro.constructors.ConstructorRegistry:
+def mapping_registry() -> tyro.constructors.ConstructorRegistry:
     """Mappings are given as JSON or YAML in one argument: `--problem_options '{"levels": [1, 2]}'`."""
     registry = tyro.constructors.ConstructorRegistry()
 

@@ -18,7 +18,7 @@ import tyro
 from tqdm import tqdm
 from transformers.utils import logging as transformers_logging
 
-from algorithms.cli import _registry as mapping_registry
+from algorithms.cli import mapping_registry
 from algorithms.config import Dtype, SamplingOptions, TrainingConfig
 from algorithms.devices import available_devices
 from algorithms.errors import NonFiniteError
