@@ -52,6 +52,7 @@ def save_checkpoint(
         (scratch / "optimizer").mkdir()
         for name, learner in learners.items():
             torch.save(learner.state_dict(), scratch / "optimizer" / f"{name}.pt")
+            learner.optimizer.rest()
         (scratch / "config.yaml").write_text(config_yaml, encoding="utf-8")
         (scratch / "trainer_state.json").write_text(json.dumps({"step": step, **state}, indent=2), encoding="utf-8")
         scratch.rename(folder)
@@ -88,7 +89,11 @@ def load_checkpoint(folder: Path, policies: Mapping[str, Policy], learners: Mapp
             ) from error
         learner = learners[name]
         device = next(policy.model.parameters()).device
-        learner.load_state_dict(torch.load(folder / "optimizer" / f"{name}.pt", map_location=device, weights_only=True))
+        # What will lie in a file is not read into memory first.
+        state_of = torch.load(
+            folder / "optimizer" / f"{name}.pt", map_location=device, weights_only=True, mmap=learner.optimizer.in_file
+        )
+        learner.load_state_dict(state_of)
         policy.version = learner.version
     return state
 

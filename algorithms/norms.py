@@ -56,7 +56,7 @@ class _RMSNorm(torch.autograd.Function):
         normed = hidden.float() * inverse
         to_scale = None
         if ctx.needs_input_grad[1]:
-            to_scale = (gradient * normed).flatten(0, -2).sum(0).to(scale.dtype)
+            to_scale = (gradient * normed).reshape(-1, len(scale)).sum(0).to(scale.dtype)
         to_normed = (gradient * scale).float()
         shared = torch.linalg.vecdot(to_normed, normed).div_(hidden.shape[-1]).unsqueeze(-1)
         return to_normed.sub_(normed.mul_(shared)).mul_(inverse).to(hidden.dtype), to_scale, None

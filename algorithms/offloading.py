@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import logging
 import mmap
 import os
 import tempfile
 from pathlib import Path
 
 import torch
+
+logger = logging.getLogger(__name__)
 
 
 class FileMemory:
@@ -24,6 +28,11 @@ class FileMemory:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        if lies_in_memory(folder):
+            logger.warning(
+                "offload_optimizer: %s is a file system in memory, so nothing is saved; set output_dir to a folder on a disk",
+                folder,
+            )
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (it lives as long as the tensors)
         self._size = 0
         self._mappings: dict[int, mmap.mmap] = {}
@@ -48,8 +57,9 @@ class FileMemory:
             # Reserved now: a full disk would otherwise kill the process when a page is written.
             os.posix_fallocate(self._file.fileno(), self._size, whole)
         except OSError as error:
+            lacks = "has no room for" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "cannot reserve"
             raise OSError(
-                f"offload_optimizer: {self.folder} has no room for another {whole / 1e6:.0f} MB ({error}); free the disk, set "
+                f"offload_optimizer: {self.folder} {lacks} another {whole / 1e6:.0f} MB ({error}); free the disk, set "
                 "output_dir to another one, or leave offload_optimizer out"
             ) from error
         mapping = mmap.mmap(self._file.fileno(), whole, offset=self._size)
@@ -70,3 +80,17 @@ def return_freed_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def lies_in_memory(folder: Path, mounts: Path = Path("/proc/mounts")) -> bool:
+    """Whether a folder is on a file system that keeps its files in memory, as some systems' folder for temporary files is.
+
+    Args:
+        folder: an existing folder.
+        mounts: the system's list of mounts; where there is none, the answer is no.
+    """
+    if not mounts.is_file():
+        return False
+    kinds = {line.split()[1]: line.split()[2] for line in mounts.read_text().splitlines()}
+    nearest = next((str(path) for path in (folder.resolve(), *folder.resolve().parents) if str(path) in kinds), None)
+    return nearest is not None and kinds[nearest] in ("tmpfs", "ramfs")

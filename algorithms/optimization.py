@@ -86,15 +86,32 @@ class MasterOptimizer:
                 tensor.data = self._file.place(tensor.data)
                 return_freed_memory()
 
+    @property
+    def _one_by_one(self) -> bool:
+        """Whether parameters are stepped one at a time, so that only one's state is in memory: with a file, and an optimizer
+        of PyTorch, whose steps are all by parameter. Others may count their steps, and take all parameters at once.
+        """
+        return self._file is not None and type(self.optimizer).__module__.startswith("torch.optim.")
+
+    def rest(self) -> None:
+        """Put everything back into the file, if there is one: reading the state, for a checkpoint, took it into memory."""
+        for index in range(len(self.masters)):
+            self._set_aside(index)
+
+    @property
+    def in_file(self) -> bool:
+        """Whether masters and state lie in a file."""
+        return self._file is not None
+
     def _owned(self, index: int) -> Iterator[torch.Tensor]:
         """The master of a parameter, if it is not the parameter itself, and its state; without counters, which are where the
         optimizer wants them.
         """
         master = self.masters[index]
-        if master is not self.parameters[index]:
+        if master is not self.parameters[index] and master.numel() > 0:
             yield master
         for value in self.optimizer.state.get(master, {}).values():
-            if isinstance(value, torch.Tensor) and value.dim() > 0:
+            if isinstance(value, torch.Tensor) and value.dim() > 0 and value.numel() > 0:
                 yield value
 
     def step(self, learning_rate: float) -> None:
@@ -105,8 +122,7 @@ class MasterOptimizer:
         gradients = [master.grad for master in self.masters]
         if self._file is not None:
             return_freed_memory()  # of the activations
-        # With a file one parameter at a time, so that there is never more than one's state in memory.
-        for portion in [every] if self._file is None else [[index] for index in every]:
+        for portion in [[index] for index in every] if self._one_by_one else [every]:
             self.zero_grad()
             for index in portion:
                 self.masters[index].grad = gradients[index]
@@ -134,13 +150,16 @@ class MasterOptimizer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave; the model's parameters are restored before, by its own checkpoint."""
+        if self._file is not None:
+            self._file = FileMemory(
+                self._file.folder
+            )  # the state will be other tensors; the former file goes with the former ones
         self.optimizer.load_state_dict(state["optimizer"])
         with torch.no_grad():
             for parameter, master, saved in zip(self.parameters, self.masters, state["masters"], strict=True):
                 # What was saved without masters, by a float32 run, is in the parameters.
                 master.copy_(parameter if saved is None else saved)
-        for index in range(len(self.masters)):
-            self._set_aside(index)
+        self.rest()
 
 
 def _move_gradient(master: torch.nn.Parameter, parameter: torch.Tensor) -> None:

@@ -14,7 +14,8 @@ _LABELLED = re.compile(
     r"(?:[(\[](?=.[)\].:,]))?([A-Za-z])(?!\s*[+*^])[)\].:,]*(?:(?:\s+|(?=[^\x00-\x7f]))(.*))?", re.DOTALL
 )
 _ANOTHER_OPTION = re.compile(
-    r"^(?:or|and|not)\b|^[/&,|]|^[(\[]?[A-Za-z](?:[)\].:,;]+(?:\s|$)|$)|^[A-Z](?:\s+[A-Z])+$|(?:\bor|\band|[/,;&|])\s*[(\[]?[A-Z](?:[)\].:]|\s+\S)"
+    r"^(?:or|and|not|as well as)\b|^[/&,|、，∨→]|^[(\[]?[A-Za-z](?:[)\].:,;]+(?:\s|$)|$)|^[A-Z](?:\s+[A-Z])+$"
+    r"|(?:\bor|\band|\bas well as|[/,;&|、，∨→])\s*[(\[]?[A-Z](?:[)\].:]|\s+\S)"
 )
 _BRACKETED = re.compile(r"([(\[]) ?([A-Za-z]) ?([)\]])")
 _TWO_LETTERS = re.compile(r"[A-Za-z],? [A-Za-z]")

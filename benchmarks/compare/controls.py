@@ -40,9 +40,9 @@ class RescueOnly(SGT):
 
 
 class RandomReward:
-    """A verifier without judgement: a fair coin, by hash of completion and answer."""
+    """A verifier without judgement: a fair coin, by hash of question and completion."""
 
     def verify(self, completion: str, answer: str, **metadata: Any) -> Verdict:
         """Right or wrong, the same for the same completion of the same problem."""
-        right = derive_rng("random reward", completion, answer).random() < 0.5
+        right = derive_rng("random reward", metadata.get("question", ""), completion).random() < 0.5
         return Verdict(float(right), None, "right" if right else "wrong")

@@ -246,7 +246,8 @@ def main() -> None:
     """The command line of one process."""
     name, workload, steps = sys.argv[1:]
     settings = json.loads(workload)
-    with tempfile.TemporaryDirectory() as folder:
+    # Here rather than where temporary files go, which may be in memory.
+    with tempfile.TemporaryDirectory(prefix=".throughput-", dir=".") as folder:
         found = CONTENDERS[name](Workload(**{**settings, "model": tuple(settings["model"])}), int(steps), Path(folder))
     print(json.dumps(asdict(found)))
 

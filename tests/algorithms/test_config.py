@@ -165,3 +165,17 @@ class TestProblemFiles:
         (tmp_path / "mine.jsonl").write_text('{"problem": "1 + 1", "answer": "2"}\n')
         with pytest.raises(ValueError, match="eval_problems is not set"):
             load_eval_problems(TrainingConfig(problems=str(tmp_path / "mine.jsonl")))
+
+    @pytest.mark.parametrize("problems", ["hub:me/mine", "gsm8k:hub:me/mine"])
+    def test_a_dataset_of_the_hub_has_a_held_out_split(self, problems: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        import algorithms.setup
+
+        asked = []
+
+        def load(name: str, **options: Any) -> list[Any]:
+            asked.append((name, options["split"]))
+            return []
+
+        monkeypatch.setattr(algorithms.setup, "load_problems", load)
+        assert algorithms.setup.load_eval_problems(TrainingConfig(problems=problems)) == []
+        assert asked == [(problems, "test")]

@@ -20,6 +20,7 @@ from transformers import LlamaForCausalLM
 from algorithms.errors import NonFiniteError
 from algorithms.learner import Learner
 from algorithms.losses import Denominators, LossConfig, batch_loss, denominators, token_shares
+from algorithms.offloading import lies_in_memory
 from algorithms.optimization import MasterOptimizer, scheduled_learning_rate
 from algorithms.samples import Sample, collate, make_sample
 
@@ -544,6 +545,45 @@ def test_state_in_a_file_is_not_in_memory(tmp_path: Path) -> None:
         for folder in ("", str(tmp_path))
     )
     assert beside - in_file > 300
+
+
+def test_an_optimizer_that_counts_its_steps_takes_all_parameters_at_once(tmp_path: Path) -> None:
+    class Slowing(torch.optim.Optimizer):
+        """Steps of 1, 1/2, 1/3, ...: the count is the group's, not a parameter's."""
+
+        def __init__(self, params: Any, lr: float) -> None:
+            super().__init__(params, {"lr": lr, "k": 0})
+
+        @torch.no_grad()
+        def step(self, closure: Any = None) -> None:
+            for group in self.param_groups:
+                group["k"] += 1
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        parameter.sub_(parameter.grad / group["k"])
+
+    layers = [torch.nn.Parameter(torch.zeros(2)) for _ in range(3)]
+    optimizer = MasterOptimizer(layers, Slowing, offload=tmp_path, lr=1.0)
+    for _ in range(2):
+        for layer in layers:
+            layer.grad = torch.ones(2)
+        optimizer.step(1.0)
+    assert [layer.tolist() for layer in layers] == [[-1.5, -1.5]] * 3
+
+
+def test_empty_parameters_need_no_file(tmp_path: Path) -> None:
+    layer = torch.nn.Parameter(torch.zeros(0, 3, dtype=torch.bfloat16))
+    MasterOptimizer([layer], torch.optim.AdamW, offload=tmp_path, lr=0.1).step(0.1)
+
+
+def test_a_folder_in_memory_is_known(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/sda / ext4 rw 0 0\ntmpfs {tmp_path} tmpfs rw 0 0\n/dev/sdb {tmp_path}/disk ext4 rw 0 0\n")
+    (tmp_path / "disk").mkdir()
+    assert lies_in_memory(tmp_path, mounts)
+    assert not lies_in_memory(tmp_path / "disk", mounts)
+    assert not lies_in_memory(Path("/"), mounts)
+    assert not lies_in_memory(tmp_path, tmp_path / "no such list")
 
 
 def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,9 +91,13 @@ def test_random_reward_is_a_fair_coin_that_does_not_change() -> None:
     # Binomial: a standard deviation is 32.
     assert sum(score or 0 for score in scores) == pytest.approx(2000, abs=130)
     assert scores == [RandomReward().verify(f"completion {i}", "4").score for i in range(4000)]
-    # Another answer is another coin, so that half of the completions fall differently.
-    others = [coin.verify(f"completion {i}", "5").score for i in range(4000)]
-    assert sum(a != b for a, b in zip(scores, others, strict=True)) == pytest.approx(2000, abs=130)
+    # Another question is another coin, so that half of the completions fall differently, whatever the answer.
+    asked, answered, other = (
+        [coin.verify(f"completion {i}", answer, question=question).score for i in range(4000)]
+        for question, answer in (("a", "4"), ("a", "5"), ("b", "4"))
+    )
+    assert answered == asked
+    assert sum(a != b for a, b in zip(asked, other, strict=True)) == pytest.approx(2000, abs=130)
 
 
 @pytest.mark.parametrize("name", METHODS)

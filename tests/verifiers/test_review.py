@@ -195,6 +195,10 @@ def test_a_number_is_no_name(reference: str, answer: str, expected: str) -> None
         (("do", "don't"), "A. don't", None),
         (("do", "don't"), "B. don't", "B"),
         (("BB", "bb"), "A. bb", None),
+        (("dog", "cat"), "A as well as B", None),
+        (("dog", "cat"), "A、B", None),
+        (("dog", "cat"), "A → B", None),
+        (("dog", "cat"), "B as well", "B"),
     ],
 )
 def test_options_that_differ_only_in_case_or_marks(options: tuple[str, str], answer: str, chosen: str | None) -> None:

@@ -217,9 +217,11 @@ def is_problem_file(path: str) -> bool:
     """Whether this is meant as a file: by its extension, by a folder in front, or because it exists.
 
     Example:
-        >>> is_problem_file("data/train.jsonl"), is_problem_file("pkg.module:factory")
-        (True, False)
+        >>> is_problem_file("data/train.jsonl"), is_problem_file("pkg.module:factory"), is_problem_file("gsm8k:hub:me/mine")
+        (True, False, False)
     """
+    if path.startswith("hub:") or ":hub:" in path:
+        return False
     return Path(path).suffix.lower() in READERS or "/" in path or os.sep in path or Path(path).is_file()
 
 
