@@ -19,8 +19,8 @@ from typing import Any
 import yaml
 
 from algorithms.config import read_yaml
-from benchmarks.compare.collect import collect, write_tensorboard
-from benchmarks.compare.grid import COMMON, Cell, Study, default_jobs, make_cells, run_grid, show_cells
+from benchmarks.compare.collect import broke_off, collect, write_tensorboard
+from benchmarks.compare.grid import COMMON, Cell, Study, check_problems, default_jobs, make_cells, run_grid, show_cells
 from benchmarks.compare.methods import METHODS
 from benchmarks.compare.pools import find_pools
 from verifiers.lookup import did_you_mean
@@ -77,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
     add("--reach_samples", type=int, help="completions per held-out problem that tell what a start can reach")
     add("--jobs", type=int, help="runs at once; by default as many as GPUs, or else CPU cores")
     add("--output", type=Path, help="folder for everything; by default runs/compare/STUDY")
-    add("--report", type=Path, help="folder for tables and figures; by default OUTPUT/report")
+    add("--report", type=Path, help="folder for tables and figures, named as the study; by default OUTPUT/report/STUDY")
     add("--dry_run", action="store_true", help="list the runs, their hashes and what is done, and do nothing")
     return made
 
@@ -91,7 +91,7 @@ def make_study(options: argparse.Namespace, overrides: dict[str, Any]) -> Study:
     """The study that the command line asks for: defaults, then the recipe, then the options.
 
     Raises:
-        ValueError: if the recipe or a pool does not exist, or there are no seeds or methods.
+        ValueError: if the recipe or a pool does not exist, or a value has another type or range.
     """
     recipe: dict[str, Any] = {}
     if options.study is not None:
@@ -103,8 +103,15 @@ def make_study(options: argparse.Namespace, overrides: dict[str, Any]) -> Study:
         recipe = read_yaml(path)
     given = {key: value for key in DEFAULTS if (value := getattr(options, key)) is not None}
     chosen = {**DEFAULTS, **recipe, **given}
-    if chosen["seeds"] < 1 or not chosen["algorithms"]:
-        raise ValueError(f"seeds={chosen['seeds']}, algorithms={chosen['algorithms']!r}: give at least one of each")
+    for key, least in (("seeds", 1), ("first_seed", 0), ("kl_problems", 1), ("reach_samples", 1)):
+        if type(chosen[key]) is not int or chosen[key] < least:
+            raise ValueError(f"{key}={chosen[key]!r} is invalid; give an integer of at least {least}")
+    for key in ("algorithms", "pool"):
+        chosen[key] = [chosen[key]] if isinstance(chosen[key], str) else chosen[key]
+        if not _are_names(chosen[key]):
+            raise ValueError(f"{key}={chosen[key]!r} is invalid; give one name or more, as a list")
+    if not _are_names([chosen["domain"]]):
+        raise ValueError(f"domain={chosen['domain']!r} is invalid; give the NAME of an environment NAME-mutual-v0")
     settings = {**{key: value for key, value in recipe.items() if key not in DEFAULTS}, **overrides}
     for key, instead in INSTEAD.items():
         if key in settings:
@@ -119,6 +126,12 @@ def make_study(options: argparse.Namespace, overrides: dict[str, Any]) -> Study:
         kl_problems=chosen["kl_problems"],
         reach_samples=chosen["reach_samples"],
     )
+
+
+def _are_names(values: Any) -> bool:
+    """Whether this is a list of one text or more, none of them empty."""
+    listed = isinstance(values, list) and bool(values)
+    return listed and all(isinstance(value, str) and value.strip() for value in values)
 
 
 def parse_overrides(arguments: Sequence[str]) -> dict[str, Any]:
@@ -155,6 +168,14 @@ def write_results(study: Study, cells: Sequence[Cell], output: Path, command: st
     return results
 
 
+def lost_runs(results: dict[str, Any], stored: Path) -> int:
+    """Number of runs in a stored file of results that these lack."""
+    if not stored.is_file():
+        return 0
+    kept = {run["hash"] for run in results["runs"]}
+    return sum(run.get("hash") not in kept for run in json.loads(stored.read_text(encoding="utf-8"))["runs"])
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, run, collect, report.
 
@@ -168,7 +189,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ValueError(f"jobs={options.jobs} runs nothing; give at least 1")
         study = make_study(options, parse_overrides(rest))
         output = options.output or Path("runs", "compare", study.name)
+        folder = options.report or output / "report" / study.name
+        if folder.resolve().name != study.name:
+            raise ValueError(
+                f"report={str(folder)!r} must be named as the study, {study.name!r}; give {str(folder / study.name)!r}"
+            )
         cells = make_cells(study, output)
+        check_problems(cells)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -180,13 +207,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interruption:
         print(interruption, file=sys.stderr)
         return 130
-    if any(cell.done for cell in cells):
+    if any(cell.done and not broke_off(cell) for cell in cells):
         # Tables and figures need more packages than the runs.
         from benchmarks.compare.report import write_report
 
         command = shlex.join(["python", "-m", "benchmarks.compare", *arguments])
         results = write_results(study, cells, output, command)
-        write_report(results, options.report or output / "report")
+        if lost := lost_runs(results, folder / "results.json"):
+            print(f"warning: {folder} had {lost} run(s) more, which this grid has not", file=sys.stderr)
+        write_report(results, folder)
         print(f"results: {output / 'results.json'}; curves: tensorboard --logdir {output / 'tensorboard'}")
     for cell in failed:
         print(f"failed: {cell.label}; see {cell.folder / 'log.txt'}", file=sys.stderr)

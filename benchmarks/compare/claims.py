@@ -6,6 +6,10 @@ Rules that all share:
   warm starts, or over the pairs where there is one warm start (`benchmarks.statistics.cluster_interval`); the test says which.
 * "Confirmed" and "refuted" each need an interval wholly on their side; everything between is "undecided", and so is whatever
   has one pair or no spread. A method without runs is "not tested".
+* Each verdict is at 5 % by itself; nothing is adjusted for how many there are. The page shows Holm's p beside.
+* A run that broke off is no accident that leaves the others untouched: no claim is confirmed while a run of the methods that it
+  names broke off, and C3, which says that a method breaks, is not refuted either (`survivors`).
+* No interval contains the luck of the held-out problems, which are the same in all runs.
 * Reward is the greedy reward@1 on held-out problems at the last evaluation unless said otherwise; KL and entropy are means over
   training (normalised area under the curve), compared as ratios, in logarithms.
 * The verdict is on the pool average, or the weaker policy where the claim names it; the figures hold every policy.
@@ -17,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -27,10 +31,12 @@ from benchmarks.compare.results import (
     Measure,
     Results,
     area,
+    broken,
     curve,
     fall,
     final,
     groups,
+    held_out,
     methods,
     of_weakest,
     paired,
@@ -62,6 +68,9 @@ PAPER = ("grpo", "prp_s", "prp_t", "xgrpo", "sgt")
 
 MARGIN = 0.015
 """Rewards closer than this count as equal (C2)."""
+
+FEWEST = 4
+"""Held-out problems that `MARGIN` must stand for: where one or two answers fill it, nothing can be said of equality."""
 
 RATIO = 1.25
 """KL or entropy within a factor of 1.25 counts as comparable: the limits 0.80 to 1.25 of bioequivalence studies."""
@@ -107,6 +116,24 @@ def not_tested(claim: str, statement: str, reason: str) -> Finding:
 def lacking(results: Results, *needed: str) -> str | None:
     """Names the first of the methods without runs."""
     return next((f"no run of {title(name)}" for name in needed if name not in methods(results)), None)
+
+
+def survivors(finding: Finding, results: Results, *names: str, both: bool = False) -> Finding:
+    """A finding, undecided where it was confirmed (or refuted, if `both`) by what is left of methods of which runs broke off.
+
+    Args:
+        finding: from the runs that are complete.
+        results: of its study.
+        names: of the methods that are compared.
+        both: whether such runs speak for the claim, so that the others cannot refute it.
+    """
+    lost = {name: number for name in names if (number := len(broken(results, name)))}
+    if not lost or finding.verdict not in ("confirmed", "refuted" if both else "confirmed"):
+        return finding
+    why = ", ".join(f"{number} of {title(name)}" for name, number in lost.items())
+    return replace(
+        finding, verdict="undecided", test=f"{finding.test}; not {finding.verdict}, since runs broke off: {why}"
+    )
 
 
 def units(pairs: Pairs) -> str:
@@ -184,7 +211,9 @@ def best_average(results: Results) -> Finding:
 
     Confirmed iff the 95 % interval of SGT minus baseline is above 0, no other method of the paper with runs has a higher mean,
     and SGT is at or above the baseline at 90 % or more of the checkpoints (pool average, pairs times evaluations after the
-    first). Refuted iff that interval is below 0, or that of SGT minus another method is, or the share is at most one half.
+    first). Refuted iff the interval of SGT minus the baseline or another method of the paper is below 0, all of them at 95 %
+    together (Bonferroni): of four rivals that are no better one is ahead with its own 95 % in up to a tenth of all studies. The
+    share refutes nothing, for between two equal methods it is below one half as often as above.
     """
     statement = "SGT has the best pool average, at or above GRPO at virtually every checkpoint"
     baseline = results["baseline"]
@@ -194,13 +223,15 @@ def best_average(results: Results) -> Finding:
     if not pairs:
         return not_tested("C1", statement, "no runs of SGT and GRPO with the same warm start and seed")
     gain = cluster_interval(groups(pairs))
-    rivals = {
-        method: cluster_interval(groups(found))
+    rival_pairs = {
+        method: groups(found)
         for method in methods(results)
         if method in (*PAPER, baseline)
         and method != "sgt"
         and (found := paired(results, "sgt", method, POOL, final("reward")))
     }
+    rivals = {method: cluster_interval(found) for method, found in rival_pairs.items()}
+    together = [cluster_interval(found, 1 - 0.05 / len(rivals)) for found in rival_pairs.values()]
     share = checkpoint_share(results, "sgt", baseline, POOL)
     best = all(margin.estimate >= 0 for margin in rivals.values())
     closest = min(rivals, key=lambda method: rivals[method].estimate)
@@ -223,8 +254,9 @@ def best_average(results: Results) -> Finding:
         f"checkpoints, to be 90 % or more; area under the curve: {points(area_gain)}{as_text(by_policy)}"
     )
     confirmed = gain.low > 0 and best and share >= VIRTUALLY
-    refuted = gain.known and (share <= 0.5 or any(margin.high < 0 for margin in rivals.values()))
-    return Finding("C1", statement, verdict(confirmed, refuted), test, figures, cluster_p(groups(pairs)))
+    refuted = any(margin.high < 0 for margin in together)
+    finding = Finding("C1", statement, verdict(confirmed, refuted), test, figures, cluster_p(groups(pairs)))
+    return survivors(finding, results, "sgt", baseline)
 
 
 def checkpoint_share(results: Results, method: str, against: str, policy: str) -> float:
@@ -248,7 +280,8 @@ def tracks_baseline(results: Results) -> Finding:
 
     Confirmed iff the 90 % interval of the reward's difference lies within plus or minus 1.5 points (two one-sided tests at 5 %)
     and those of the KL and entropy ratios within 0.80 to 1.25. Refuted iff the 95 % interval of one of the three lies
-    wholly outside its limits.
+    wholly outside its limits. Undecided whatever they say if 1.5 points are fewer than `FEWEST` held-out problems. Its p is the
+    largest of the three tests' (intersection-union).
     """
     statement = "XGRPO equals GRPO: reward within 1.5 points, KL and entropy within a factor of 1.25"
     baseline = results["baseline"]
@@ -268,8 +301,9 @@ def tracks_baseline(results: Results) -> Finding:
     narrow = {name: cluster_interval(groups(found), 0.9) for name, found in pairs.items()}
     wide = {name: cluster_interval(groups(found)) for name, found in pairs.items()}
     limits = {name: limit for name, _, _, limit in tested}
-    confirmed = all(narrow[name].within(-limit, limit) for name, limit in limits.items())
-    refuted = any(wide[name].low > limit or wide[name].high < -limit for name, limit in limits.items())
+    fine = MARGIN * held_out(results) >= FEWEST
+    confirmed = fine and all(narrow[name].within(-limit, limit) for name, limit in limits.items())
+    refuted = fine and any(wide[name].low > limit or wide[name].high < -limit for name, limit in limits.items())
     figures: dict[str, float] = {}
     for name, measure, ratio, _ in tested:
         label = f"log {name} ratio" if ratio else name
@@ -281,8 +315,11 @@ def tracks_baseline(results: Results) -> Finding:
         f"within 1.5; KL ratio {factor(narrow['KL'])}, entropy ratio {factor(narrow['entropy'])}, to be within "
         f"0.80 to 1.25; reward, 95 %{as_text(rewards)}"
     )
-    return Finding(
-        "C2", statement, verdict(confirmed, refuted), test, figures, equivalence_p(groups(pairs["reward"]), MARGIN)
+    if not fine:
+        test += f"; {held_out(results)} held-out problems are too few to tell 1.5 points"
+    p = float(np.max([equivalence_p(groups(found), limits[name]) for name, found in pairs.items()]))  # NaN if one is
+    return survivors(
+        Finding("C2", statement, verdict(confirmed, refuted), test, figures, p), results, "xgrpo", baseline
     )
 
 
@@ -302,6 +339,7 @@ class Direction:
         threshold: in the unit of the difference; of the ratio if `ratio`.
         ratio: whether logarithms are compared.
         weaker: whether the verdict is on each warm start's weaker policy instead of the pool.
+        breaks: whether it is claimed that a method breaks; see `survivors`.
     """
 
     claim: str
@@ -314,6 +352,7 @@ class Direction:
     threshold: float = 0.0
     ratio: bool = False
     weaker: bool = False
+    breaks: bool = False
 
 
 def one_sided(results: Results, claimed: Direction) -> Finding:
@@ -345,15 +384,15 @@ def one_sided(results: Results, claimed: Direction) -> Finding:
         f"{title(claimed.method)} against {title(claimed.against)}, {where} ({units(pairs)}): {quantity}, to be "
         f"{'above' if claimed.above else 'below'} {limit}{as_text(by_policy, factor if claimed.ratio else points)}"
     )
-    p = cluster_p([group - threshold for group in groups(pairs)])
-    return Finding(
+    found = Finding(
         claimed.claim,
         claimed.statement,
         verdict(above if claimed.above else below, below if claimed.above else above),
         test,
         figures,
-        p,
+        cluster_p([group - threshold for group in groups(pairs)]),
     )
+    return survivors(found, results, claimed.method, claimed.against, both=claimed.breaks)
 
 
 def pooling_is_unstable(results: Results) -> list[Finding]:
@@ -381,13 +420,15 @@ def pooling_is_unstable(results: Results) -> list[Finding]:
             ),
             Direction("C3d", f"{name} falls back from its best", *against, fall("reward"), "fall of reward", True),
         ):
-            found.append(one_sided(results, claimed))
+            found.append(one_sided(results, replace(claimed, breaks=True)))
     both = ("prp_t", "prp_s")
     better = one_sided(
-        results, Direction("C3e", "the trace denominator mends reward", *both, final("reward"), "reward", True)
+        results,
+        Direction("C3e", "the trace denominator mends reward", *both, final("reward"), "reward", True, breaks=True),
     )
     nearer = one_sided(
-        results, Direction("C3f", "the trace denominator mends KL", *both, area("kl"), "KL", False, 1, ratio=True)
+        results,
+        Direction("C3f", "the trace denominator mends KL", *both, area("kl"), "KL", False, 1, True, breaks=True),
     )
     return [*found, with_ratios(results, better), nearer]
 
@@ -403,7 +444,7 @@ def with_ratios(results: Results, finding: Finding) -> Finding:
                     figures[f"{policy}: {key}, {title(method)}"] = float(
                         np.mean([group.mean() for group in groups(by_pool)])
                     )
-    return Finding(finding.claim, finding.statement, finding.verdict, finding.test, figures, finding.p)
+    return replace(finding, figures=figures)
 
 
 def keeps_entropy(results: Results) -> list[Finding]:
@@ -454,7 +495,7 @@ def crosses_boundary(results: Results) -> list[Finding]:
             pairs = paired(results, "sgt", baseline, policy, final(f"subjects/{subject}"))
             if pairs:
                 figures[f"{policy}: {subject}, SGT - GRPO"] = cluster_interval(groups(pairs)).estimate
-    return [Finding(first.claim, first.statement, first.verdict, first.test, figures, first.p), *others]
+    return [replace(first, figures=figures), *others]
 
 
 # C6 ---------------------------------------------------------------------------------------------------------------------
@@ -464,34 +505,49 @@ def pays_where_policies_differ(studies: Sequence[Results]) -> list[Finding]:
     """C6: sharing pays with really heterogeneous pools, and on commonsense and science questions.
 
     * a: SGT's gain over the baseline (final pool average) is larger in pools with different tokenizers than in pools of one:
-      Welch's 95 % interval of the difference above 0 confirms, below 0 refutes. Units are the warm starts of each kind, or the
-      pairs where a kind has one. Pools say in `same_tokenizer` of which kind they are. Only studies with both kinds count, for
-      others differ in more than that.
+      the 95 % interval of the difference above 0 confirms, below 0 refutes. It is Welch's over the warm starts of each kind
+      (over the pairs of a kind that has one); with one warm start of each kind and two or more seeds in common, it is
+      Student's t over the differences by seed. Where a kind has one warm start, the verdict speaks for that one alone. Pools
+      say in `same_tokenizer` of which kind they are. Only studies with both kinds count, for others differ in more than that.
     * b: in the studies of multiple choice (the environment's name has `choice`) the gain is above 0, by its 95 % interval.
 
     Args:
         studies: several files; their baselines may differ.
     """
-    different: list[Array] = []
-    same: list[Array] = []
+    different: list[Mapping[int, float]] = []
+    same: list[Mapping[int, float]] = []
     choice: list[Array] = []
+    with_kinds, with_choice = [], []
     for results in studies:
-        pairs = paired(results, "sgt", results["baseline"], POOL, final("reward"))
-        gains = dict(zip(pairs, groups(pairs), strict=True))
+        gains = paired(results, "sgt", results["baseline"], POOL, final("reward"))
         kinds = {pool: results["pools"][pool].get("same_tokenizer") for pool in gains}
         if {True, False} <= set(kinds.values()):
             different += [gains[pool] for pool, kind in kinds.items() if kind is False]
             same += [gains[pool] for pool, kind in kinds.items() if kind is True]
+            with_kinds.append(results)
         if "choice" in str(results["settings"].get("env", "")):
-            choice += gains.values()
-    return [_heterogeneity(different, same), _choice(choice)]
+            choice += groups(gains)
+            with_choice.append(results)
+    heterogeneity, questions = _heterogeneity(different, same), _choice(choice)
+    for results in with_kinds:
+        heterogeneity = survivors(heterogeneity, results, "sgt", results["baseline"])
+    for results in with_choice:
+        questions = survivors(questions, results, "sgt", results["baseline"])
+    return [heterogeneity, questions]
 
 
-def _heterogeneity(different: Sequence[Array], same: Sequence[Array]) -> Finding:
+def _heterogeneity(by_seed: Sequence[Mapping[int, float]], by_seed_same: Sequence[Mapping[int, float]]) -> Finding:
     statement = "sharing gains more between different tokenizers than within one"
-    if not different:
+    if not by_seed:
         return not_tested("C6a", statement, "no study has paired runs of SGT and GRPO in pools of both kinds")
-    gain = welch_interval(independent_units(different), independent_units(same))
+    different, same = ([np.array(list(gains.values())) for gains in kind] for kind in (by_seed, by_seed_same))
+    seeds = sorted(set(by_seed[0]) & set(by_seed_same[0])) if len(by_seed) == len(by_seed_same) == 1 else []
+    p = math.nan
+    if len(seeds) > 1:
+        pairs = [np.array([by_seed[0][seed] - by_seed_same[0][seed] for seed in seeds])]
+        gain, p, how = cluster_interval(pairs), cluster_p(pairs), f"paired by {len(seeds)} seeds"
+    else:
+        gain, how = welch_interval(independent_units(different), independent_units(same)), "Welch"
     figures = {
         **bounds("gain, different - same", gain),
         "gain, different tokenizers": float(np.mean([group.mean() for group in different])),
@@ -501,9 +557,12 @@ def _heterogeneity(different: Sequence[Array], same: Sequence[Array]) -> Finding
         f"SGT - GRPO, final reward of the pool: {100 * figures['gain, different tokenizers']:+.1f} points with different "
         f"tokenizers ({len(different)} warm starts, {sum(map(len, different))} pairs), "
         f"{100 * figures['gain, same tokenizer']:+.1f} with one ({len(same)} warm starts, {sum(map(len, same))} pairs); "
-        f"difference {points(gain)}, to be above 0"
+        f"difference {points(gain)} ({how}), to be above 0"
     )
-    return Finding("C6a", statement, verdict(gain.low > 0, gain.high < 0), test, figures)
+    single = [name for name, kind in (("different tokenizers", different), ("one tokenizer", same)) if len(kind) == 1]
+    if single:
+        test += f"; one warm start with {' and one with '.join(single)}, for which alone it speaks"
+    return Finding("C6a", statement, verdict(gain.low > 0, gain.high < 0), test, figures, p)
 
 
 def _choice(gains: Sequence[Array]) -> Finding:
@@ -511,7 +570,7 @@ def _choice(gains: Sequence[Array]) -> Finding:
     if not gains:
         return not_tested("C6b", statement, "no paired runs of SGT and GRPO on multiple choice")
     gain = cluster_interval(gains)
-    n = f"{sum(map(len, gains))} pairs, {len(gains)} warm start{'s' if len(gains) != 1 else ''}"
+    n = units({str(index): dict(enumerate(group)) for index, group in enumerate(gains)})
     test = f"SGT - GRPO, final reward of the pool ({n}): {points(gain)} points, to be above 0"
     figures = bounds("reward, SGT - GRPO", gain)
     return Finding("C6b", statement, verdict(gain.low > 0, gain.high < 0), test, figures, cluster_p(gains))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from io import StringIO
+from io import BytesIO, StringIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -135,11 +135,15 @@ def svg(figure: Any) -> str:
 
 
 def save_png(figure: Any, path: Path) -> None:
-    """Write a figure as PNG."""
+    """Write a figure as PNG with a palette of 128 colours, a quarter of the size of one without."""
     from matplotlib import rc_context
+    from PIL import Image  # Matplotlib needs it, too
 
+    pixels = BytesIO()
     with rc_context(RC):
-        figure.savefig(path, dpi=100, metadata={"Software": None})
+        figure.savefig(pixels, format="png", dpi=100)
+    drawn = Image.open(pixels).convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    drawn.save(path, optimize=True)
 
 
 def style(method: str) -> dict[str, Any]:
@@ -168,9 +172,9 @@ def size(results: Results) -> str:
 
 
 def draw_band(axes: Any, x: Sequence[float], by_pool: Sequence[Array], method: str, band: bool, seed: str) -> None:
-    """A mean curve over the runs of each warm start, with its 95 % band if there is more than one run."""
+    """A mean curve over the runs of each warm start, its end marked, with its 95 % band if there is more than one run."""
     mean, low, high = hierarchical_band(by_pool, seed, method)
-    axes.plot(x, mean, label=title(method), **style(method))
+    axes.plot(x, mean, label=title(method), markevery=[len(x) - 1], **style(method))
     if band and sum(map(len, by_pool)) > 1:
         axes.fill_between(x, low, high, color=STYLES.get(method, OTHER)[0], alpha=0.15, linewidth=0)
 

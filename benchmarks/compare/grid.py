@@ -17,11 +17,13 @@ from typing import Any, TextIO
 import torch
 
 from algorithms.config import TrainingConfig
+from algorithms.setup import make_env
 from algorithms.tracking import table
 from benchmarks.compare.measure import Measurement
 from benchmarks.compare.methods import method_settings
 from benchmarks.compare.pools import Pool, settings_hash
 from benchmarks.compare.run import Job
+from mrl_env.exchange import MemoryExchange
 
 COMMON: dict[str, Any] = {
     "problems_per_step": 16,
@@ -100,6 +102,12 @@ class Cell:
         return (self.folder / "final.json").is_file()
 
     @property
+    def failed(self) -> str | None:
+        """Why the run broke off; None if it did not, or is going on."""
+        path = self.folder / "failed.txt"
+        return path.read_text(encoding="utf-8").strip() if path.is_file() and not self.done else None
+
+    @property
     def label(self) -> str:
         """For people."""
         return f"{self.pool.name} {self.method} seed {self.seed}"
@@ -117,7 +125,10 @@ class Cell:
 
     def state(self) -> str:
         """`done`, or how far the run is."""
-        return "done" if self.done else f"{self.steps()} of {self.job.config.max_steps} steps"
+        if self.done:
+            return "done"
+        broke = ", broke off" if self.failed else ""
+        return f"{self.steps()} of {self.job.config.max_steps} steps{broke}"
 
 
 def make_cells(study: Study, output: Path) -> list[Cell]:
@@ -162,6 +173,18 @@ def make_cells(study: Study, output: Path) -> list[Cell]:
                 folder = output / "runs" / pool.name / method / f"seed{seed}-{key}"
                 cells.append(Cell(method, pool, seed, job, folder, key))
     return cells
+
+
+def check_problems(cells: Sequence[Cell]) -> None:
+    """See that there are the problems to train on, and those that are held out.
+
+    Raises:
+        ValueError: if the domain is unknown, or a file is missing or malformed.
+    """
+    config, measurement = cells[0].job.config, cells[0].job.measurement
+    agents = [policy.name for policy in config.policies()]
+    make_env(config, dict(zip(agents, config.algorithms(), strict=True)), MemoryExchange(agents))
+    measurement.problems()
 
 
 def config_hash(job: Job) -> str:
@@ -230,6 +253,7 @@ def run_grid(cells: Sequence[Cell], jobs: int, out: TextIO) -> list[Cell]:
                     board.say(f"done: {cell.label} in {time.monotonic() - begun:.0f} s ({done} of {total})")
                 elif not asked:
                     failed.append(cell)
+                    (cell.folder / "failed.txt").write_text(_reason(cell.folder / "log.txt", status), encoding="utf-8")
                     board.say(f"failed with status {status}: {cell.label}\n{_tail(cell.folder / 'log.txt')}")
             board.show([cell for cell, _, _ in running.values()], sum(cell.done for cell in cells))
             time.sleep(0.2)
@@ -244,6 +268,7 @@ def run_grid(cells: Sequence[Cell], jobs: int, out: TextIO) -> list[Cell]:
 def _start(cell: Cell, slot: int) -> subprocess.Popen[bytes]:
     """A process for a run, with as many threads as it is to use, on one of the GPUs, if there are any."""
     cell.job.write(cell.folder)
+    (cell.folder / "failed.txt").unlink(missing_ok=True)
     environment = {**os.environ, "OMP_NUM_THREADS": str(cell.job.config.num_threads or 1)}
     if (count := torch.cuda.device_count()) > 1:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -263,6 +288,14 @@ def _tail(path: Path, lines: int = 15) -> str:
     """The end of a text file, indented."""
     found = path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
     return "\n".join(f"    {line}" for line in found)
+
+
+def _reason(path: Path, status: int) -> str:
+    """Why a run broke off: the signal that ended it, or the last line that it wrote, cut at 300 characters."""
+    if status < 0:
+        return f"ended by {signal.Signals(-status).name}"
+    lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return lines[-1][:300] if lines else f"exit status {status}"
 
 
 class Board:

@@ -144,7 +144,7 @@ def divergence(
         rows: prompt and completion as token ids; positions that predict the completion's tokens count.
 
     Returns:
-        KL and entropy.
+        KL and entropy. KL is infinite if the model says what its start never would.
     """
     vocabulary = int(model.config.get_text_config().vocab_size)
     modes = [(m, m.training) for m in (model, start)]
@@ -158,8 +158,9 @@ def divergence(
         part, ordered = ordered[-size:], ordered[:-size]
         logp, logq = (_log_distributions(m, part) for m in (model, start))
         p = logp.exp()
-        kl += float((p * (logp - logq)).sum())
-        entropy -= float((p * logp).sum())
+        # A token without any chance, of logit -inf, counts 0: 0 log 0, not 0 times -inf.
+        kl += float(torch.where(p > 0, p * (logp - logq), 0.0).sum())
+        entropy -= float(torch.where(p > 0, p * logp, 0.0).sum())
     for m, training in modes:
         m.train(training)
     tokens = sum(len(completion) for _, completion in rows)

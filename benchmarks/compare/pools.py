@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithms.pools import EMBEDDED, embedded_path
+from mrl_env.problems import names
 from mrl_env.problems.files import is_problem_file
 
 SMALL = ("SmolLM2-135M-Instruct", "gemma-3-270m")
@@ -50,11 +51,15 @@ def find_pool(spec: str) -> Pool:
         return Pool(name or "tiny", tuple(EMBEDDED))
     if value == "small":
         return Pool(name or "small", _small())
+    if not expanded or "/" in name:
+        raise ValueError(f"pool={spec!r} has no models, or a name with '/'; write NAME=MODEL,MODEL or NAME=FOLDER")
     if "," in expanded:
-        models = tuple(expanded.split(","))
+        models = tuple(model.strip() for model in expanded.split(","))
         for model in models:
-            if embedded_path(model) is None and not Path(model).exists():
+            if not model or (embedded_path(model) is None and not Path(model).exists()):
                 raise ValueError(f"pool={spec!r} names {model!r}, which is neither embedded nor a folder or file")
+        if len(models) < 2:
+            raise ValueError(f"pool={spec!r} has one model; give at least two")
         return Pool(name or "+".join(Path(model).name for model in models), models)
     models = tuple(str(path.parent) for path in sorted(Path(expanded).glob("*/config.json")))
     if len(models) < 2:
@@ -106,9 +111,30 @@ def settings_hash(settings: Mapping[str, Any], *others: Any) -> str:
             known[key] = [content_hash(model) for model in value]
         elif key == "chat_template":
             known[key] = [content_hash(name) if name and Path(name).is_file() else name for name in value]
-        elif key in ("problems", "eval_problems") and isinstance(value, str) and is_problem_file(value):
-            known[key] = content_hash(value)
+        elif key in ("problems", "eval_problems") and isinstance(value, str):
+            known[key] = _known_problems(value)
+        elif key == "exchange_replay" and value is not None:
+            known[key] = _file_or_name(str(value))
     return hashlib.sha256(json.dumps([known, *others], sort_keys=True).encode()).hexdigest()[:10]
+
+
+def _known_problems(spec: str) -> str:
+    """Problems with a file's content in place of its path, as `mrl_env.problems.load_problems` would read it.
+
+    Example:
+        >>> _known_problems("math"), _known_problems("choice:hub:owner/name")
+        ('math', 'choice:hub:owner/name')
+    """
+    domain, colon, data = spec.partition(":")
+    if colon and domain in names():
+        return f"{domain}:{_file_or_name(data)}" if Path(data).expanduser().is_file() else spec
+    return _file_or_name(spec) if is_problem_file(spec) else spec
+
+
+def _file_or_name(path: str) -> str:
+    """SHA-256 of a file's content, or of what is no file."""
+    file = Path(path).expanduser()
+    return _file_hash(file) if file.is_file() else hashlib.sha256(path.encode()).hexdigest()
 
 
 def short_name(model: str) -> str:

@@ -28,9 +28,12 @@ from benchmarks.compare.results import (
     Measure,
     Results,
     area,
+    broken,
     check,
     final,
     groups,
+    held_out,
+    in_order,
     load,
     methods,
     paired,
@@ -71,16 +74,22 @@ COLUMNS: tuple[tuple[str, Measure, float, int], ...] = (
 """Columns of the tables of results: heading, measure, factor and digits; the interquartile mean comes after the third."""
 
 NOTES = """\
+*Verdicts*: each at 5 % by itself, not adjusted for how many there are; Holm's p, beside them, is adjusted for all of this page.
+No interval here contains the luck of the {problems} held-out problems, which are the same in all runs; C2 stays undecided where
+its 1.5 points are fewer than four of them. Where a run of a method broke off, no claim about it is confirmed (nor C3 refuted):
+what is left may be the lucky part.
+
 *Results*: at the last evaluation, on held-out problems. reward@1: greedy, in %; mean@k: sampled, in %; area: normalised area
 under the curve of reward@1; IQM: interquartile mean of reward@1 with the stratified bootstrap; KL (to the start) and entropy in
 nats per token; gate: share of training prompts rescued by a peer, in %. Brackets: 95 % percentile bootstrap, warm starts
 resampled, then runs within them. From few warm starts such an interval is too narrow (from three it covered the truth in 79 %
 of simulated studies), so verdicts rest on *t*: Student's t over the warm starts' means, or over the runs if there is one warm
-start. Where there is no bracket, one value or values without any spread allow none.
+start. Where there is no bracket, one value or values without any spread allow none. runs: those that are complete, and of how
+many.
 
 *Differences*: reward@1 in percentage points, paired by warm start and seed. wins: share of pairs won, ties half. P: chance that
-a run beats a run of the baseline from the same warm start. sign flips: exact p over the pairs, as if warm starts did not
-matter. Holm: the p of t, adjusted for all methods of that table."""
+a run beats a run of the baseline from the same warm start. sign flips: p over the pairs (exact up to 40, else of 20,000
+draws), as if warm starts did not matter. Holm: the p of t, adjusted for all methods of that table."""
 
 
 # Numbers and tables -----------------------------------------------------------------------------------------------------
@@ -103,16 +112,35 @@ def results_table(results: Results, policy: str) -> str:
             found = groups(values(results, method, policy, measure))
             interval = hierarchical_interval(found, name, policy, method) if found else None
             cells.append(bracket(interval, factor, digits) if interval else "")
-        cells.insert(3, bracket(stratified_interval(strata(results, method, policy), policy, method), 100, 1))
-        lines.append([title(method), str(len(runs_of(results, method))), *cells])
+        rewards = groups(values(results, method, policy, final("reward")))
+        cells.insert(3, bracket(stratified_interval(rewards, policy, method), 100, 1))
+        lines.append([title(method), complete(results, method), *cells])
+    for method in in_order(results, {lost["method"] for lost in results["missing"]} - set(methods(results))):
+        lines.append([title(method), complete(results, method), *[""] * (len(COLUMNS) + 1)])
     names = [name for name, *_ in COLUMNS]
     return markdown_table(["method", "runs", *names[:3], "IQM", *names[3:]], lines)
 
 
-def strata(results: Results, method: str, policy: str) -> list[np.ndarray]:
-    """Final rewards by warm start, and by policy too for the pool: the tasks of the interquartile mean."""
-    names = policies(results) if policy == POOL else [policy]
-    return [group for name in names for group in groups(values(results, method, name, final("reward")))]
+def complete(results: Results, method: str) -> str:
+    """How many of a method's runs there are, and what became of the others: `5 of 6; 1 broke off`."""
+    lost = [entry for entry in results["missing"] if entry["method"] == method]
+    done, broke = len(runs_of(results, method)), len(broken(results, method))
+    if not lost:
+        return str(done)
+    others = [(broke, "broke off"), (len(lost) - broke, "unfinished")]
+    return "; ".join([f"{done} of {done + len(lost)}", *(f"{number} {what}" for number, what in others if number)])
+
+
+def gaps(results: Results) -> list[str]:
+    """For each method without all of its runs, which are missing and why; the unfinished ones are only counted."""
+    lines = []
+    for method in in_order(results, {lost["method"] for lost in results["missing"]}):
+        broke = [
+            f"{lost['pool']} seed {lost['seed']} broke off at step {lost['steps']} ({lost['reason']})"
+            for lost in broken(results, method)
+        ]
+        lines.append("; ".join([f"- **{title(method)}: {complete(results, method)}**", *broke]))
+    return lines
 
 
 def differences_table(results: Results, policy: str) -> str | None:
@@ -217,10 +245,10 @@ def page(results: Results, pictures: Sequence[str]) -> str:
                 parts += [f"### {heading(policy)}", table]
         if len(pools(results)) > 1:
             parts += ["### Pool average by warm start (t over its runs)", warm_starts_table(results)]
-    parts += ["## How to read this", NOTES]
+    parts += ["## How to read this", NOTES.format(problems=held_out(results))]
     parts.append(
-        "Made from `results.json` in this folder, which holds all curves; to make it again (in the folder above):\n\n"
-        f"    python -m benchmarks.compare.report {shlex.quote(f'{study}/results.json')} --output ."
+        "Made from `results.json` in this folder, which holds all curves; to make it again (FOLDER: the one above this):\n\n"
+        f"    python -m benchmarks.compare.report FOLDER/{shlex.quote(study)}/results.json --output FOLDER"
     )
     return "\n\n".join(parts) + "\n"
 
@@ -241,15 +269,22 @@ def facts(results: Results) -> str:
         pool: ", ".join(str(entry.get("model", entry)) if isinstance(entry, Mapping) else str(entry) for entry in found)
         for pool, found in ((pool, results["pools"][pool].get("models", {}).values()) for pool in pools(results))
     }
+    at = sorted({commit for run in results["runs"] for commit in run.get("commits") or ("not recorded",)})
+    where_made = f"`{results.get('commit') or '?'}`"
+    if at != [results.get("commit")]:
+        where_made = f"of the runs {', '.join(f'`{commit}`' for commit in at)}; of this page's numbers {where_made}"
+    done, planned = len(results["runs"]), results["planned"]
     lines = [
         f"    {results.get('command', '?')}",
         "",
-        f"- {len(results['runs'])} runs: {len(methods(results))} methods, {len(pools(results))} warm start(s), "
+        f"- {done if done == planned else f'{done} of {planned}'} runs: "
+        f"{len(methods(results))} methods, {len(pools(results))} warm start(s), "
         f"{len({run['seed'] for run in results['runs']})} seed(s); {steps(results)[-1]} training steps, evaluated at "
         f"{', '.join(map(str, steps(results)))}; environment `{settings.get('env', '?')}`, "
         f"learning rate {plain(settings.get('learning_rate', '?'))}",
+        *gaps(results),
         *(f"- warm start `{pool}`: {names}" for pool, names in models.items()),
-        f"- commit `{results.get('commit') or '?'}`; {versions}; {where}"
+        f"- commit {where_made}; {versions}; {where}"
         + (f"; {np.mean(seconds):.0f} s of training per run on average" if seconds else ""),
     ]
     return "\n".join(lines)

@@ -51,21 +51,33 @@ def load(path: Path) -> Results:
     return found
 
 
+KEYS = ("study", "baseline", "settings", "pools", "planned", "missing", "runs")
+RUN_KEYS = ("method", "pool", "seed", "policies")
+MISSING_KEYS = ("method", "pool", "seed", "steps", "reason")
+"""What results, each of their runs, and each run that they lack must say."""
+
+
 def check(results: Results) -> None:
     """See that results are complete and comparable.
 
     Raises:
-        ValueError: for another schema, no runs, two runs of one cell, a run without its pool, different evaluation steps, or
-            a curve that is too short or not finite.
+        ValueError: for another schema, no runs, something left out, two runs of one cell, a run without its pool, different
+            evaluation steps, a curve that is too short or not finite, or another number of runs than planned.
     """
     if not isinstance(results, Mapping) or results.get("schema") != SCHEMA:
         found = results.get("schema") if isinstance(results, Mapping) else type(results).__name__
         raise ValueError(f"schema={found!r}, but {SCHEMA} is read here; collect the runs again")
-    missing = [key for key in ("study", "baseline", "settings", "pools", "runs") if key not in results]
-    if missing:
-        raise ValueError(f"no {', '.join(missing)} in the results")
+    _require(results, KEYS, "the results")
     if not results["runs"]:
         raise ValueError("runs is empty: no run of the grid is done")
+    for pool, found in results["pools"].items():
+        _require(found, ("problems",), f"pools.{pool}")
+    for index, lost in enumerate(results["missing"]):
+        _require(lost, MISSING_KEYS, f"missing[{index}]")
+    for index, run in enumerate(results["runs"]):
+        _require(run, RUN_KEYS, f"runs[{index}]")
+        for policy, data in run["policies"].items():
+            _require(data, ("steps",), f"runs[{index}].policies.{policy}")
     seen = set()
     for run in results["runs"]:
         cell = (run["method"], run["pool"], run["seed"])
@@ -82,6 +94,21 @@ def check(results: Results) -> None:
                 values = data.get(key, [])
                 if len(values) != len(data["steps"]) or not all(_is_finite(value) for value in values):
                     raise ValueError(f"{name}, {policy}: {key}={values} is not one finite number per evaluation")
+    there = len(results["runs"]) + len(results["missing"])
+    if there != results["planned"]:
+        raise ValueError(f"planned={results['planned']}, but {there} runs are done or missing; collect the runs again")
+
+
+def _require(values: object, keys: Sequence[str], where: str) -> None:
+    """See that there is a mapping with these keys.
+
+    Raises:
+        ValueError: naming those that are missing.
+    """
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{where} is {type(values).__name__}, but should have {', '.join(keys)}")
+    if missing := [key for key in keys if key not in values]:
+        raise ValueError(f"no {', '.join(missing)} in {where}; collect the runs again")
 
 
 def _is_finite(value: object) -> bool:
@@ -98,8 +125,12 @@ def steps(results: Results) -> list[int]:
 
 
 def methods(results: Results) -> list[str]:
-    """Methods with runs: the baseline, then in the order of `METHODS`, then others by name."""
-    present = {run["method"] for run in results["runs"]}
+    """Methods with runs, as `in_order`."""
+    return in_order(results, {run["method"] for run in results["runs"]})
+
+
+def in_order(results: Results, present: set[str]) -> list[str]:
+    """Methods: the baseline, then in the order of `METHODS`, then others by name."""
     known = [name for name in METHODS if name in present]
     ordered = [results["baseline"], *known, *sorted(present - set(METHODS))]
     return [name for name in dict.fromkeys(ordered) if name in present]
@@ -124,6 +155,16 @@ def pools(results: Results) -> list[str]:
 def runs_of(results: Results, method: str) -> list[Run]:
     """A method's runs."""
     return [run for run in results["runs"] if run["method"] == method]
+
+
+def broken(results: Results, method: str) -> list[Run]:
+    """The entries of a method's runs that broke off; those that are merely not finished have no reason."""
+    return [lost for lost in results["missing"] if lost["method"] == method and lost["reason"] is not None]
+
+
+def held_out(results: Results) -> int:
+    """Number of held-out problems, the smallest of all warm starts."""
+    return min(int(results["pools"][pool]["problems"]) for pool in pools(results))
 
 
 def subjects(results: Results) -> list[str]:

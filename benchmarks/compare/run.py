@@ -4,6 +4,8 @@
     FOLDER/metrics.jsonl   training and evaluations, as the trainer writes them; eval/kl and eval/entropy beside the others
     FOLDER/checkpoint-N    the newest, to go on from; when all is done, the final weights
     FOLDER/final.json      when all is done: the held-out score of each problem, by policy (until then scores.json)
+    FOLDER/commit.txt      the commit of the code, a line for each start
+    FOLDER/failed.txt      why the last process broke off, if it did; written by the grid
 
 The trainer evaluates nothing itself: between its steps the policies are measured as they stand in memory, all methods on the
 same problems with the same draws and the problems' own verifier, whatever a method is rewarded by.
@@ -14,8 +16,10 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import math
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -76,12 +80,17 @@ def run(folder: Path) -> int:
 
     Returns:
         0, or `STOPPED`.
+
+    Raises:
+        FloatingPointError: if a policy cannot be measured in finite numbers.
     """
     parent = os.getppid()
     job = Job.read(folder)
     with locked(folder):
         if (folder / "final.json").exists():
             return 0
+        with (folder / "commit.txt").open("a", encoding="utf-8") as file:
+            print(commit() or "unknown", file=file)
         config = replace(job.config, output_dir=str(folder), resume_from_checkpoint="auto")
         trainer = Trainer(config)
         (folder / "config.yaml").write_text(config.to_yaml(), encoding="utf-8")
@@ -115,7 +124,14 @@ def run(folder: Path) -> int:
 
 
 def log(trainer: Trainer, evaluation: Mapping[str, Mapping[str, float]]) -> None:
-    """Record an evaluation of all policies, and their mean as the pool's."""
+    """Record an evaluation of all policies, and their mean as the pool's.
+
+    Raises:
+        FloatingPointError: if a number is not finite; nothing is recorded then.
+    """
+    for name, summary in evaluation.items():
+        if wrong := {key: value for key, value in summary.items() if not math.isfinite(value)}:
+            raise FloatingPointError(f"at step {trainer.step} {name} has no finite {', '.join(wrong)}: {wrong}")
     summaries = dict(evaluation)
     first = next(iter(summaries.values()))
     mean = {key: sum(summary[key] for summary in summaries.values()) / len(summaries) for key in first}
@@ -140,13 +156,28 @@ def measured_start(job: Job, trainer: Trainer) -> dict[str, Any]:
     with locked(job.start):
         if not path.exists():
             problems = job.measurement.problems()
-            policies = {name: load_start(job, trainer, name) for name in trainer.policies}
-            reached = {name: reach(policy, problems, job.measurement) for name, policy in policies.items()}
-            evaluation = {name: measure(p, p, problems, job.measurement)[0] for name, p in policies.items()}
-            values = {"evaluation": evaluation, "reach": reached, "unreachable": unreachable(reached)}
-            replace_file(path, values)
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+
+            def of(policy: Policy) -> tuple[dict[str, int], dict[str, float]]:
+                how = job.measurement
+                return reach(policy, problems, how), measure(policy, policy, problems, how)[0]
+
+            # No name holds a policy here, so that there is one at a time in memory.
+            found = {name: of(load_start(job, trainer, name)) for name in trainer.policies}
+            reached = {name: successes for name, (successes, _) in found.items()}
+            evaluation = {name: summary for name, (_, summary) in found.items()}
+            replace_file(path, {"evaluation": evaluation, "reach": reached, "unreachable": unreachable(reached)})
+    start: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return start
+
+
+def commit() -> str | None:
+    """The commit that the code is at, `-dirty` if it was changed since; None outside a repository."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return found.stdout.strip() or None
 
 
 def replace_file(path: Path, values: Any) -> None:

@@ -76,6 +76,7 @@ def make_results(
                 runs.append(
                     {
                         "method": method, "pool": pool, "seed": seed, "hash": f"{method}{p}{seed}", "seconds": 95.123456789,
+                        "commits": ["0123456789abcdef"],
                         "policies": entry,
                     }
                 )  # fmt: skip
@@ -88,8 +89,11 @@ def make_results(
         "machine": {"cpu": "x86_64 AVX2", "cores": 2, "gpu": None},
         "settings": {"env": "arithmetic-mutual-v0", "max_steps": 100, "eval_samples": 2},
         "baseline": "grpo",
+        "planned": len(runs),
+        "missing": [],
         "pools": {
             pool: {
+                "problems": 288,
                 "policies": list(policies),
                 "models": {policy: {"model": f"{pool}/{policy}", "sha256": "00"} for policy in policies},
                 "start": {policy: {"unreachable": ["a-1", "a-2"]} for policy in policies},
@@ -98,6 +102,19 @@ def make_results(
         },
         "runs": runs,
     }
+
+
+def drop(results: dict[str, Any], method: str, pool: str, seed: int, reason: str | None) -> None:
+    """Make one of the runs a missing one, at step 43."""
+    run = next(r for r in results["runs"] if (r["method"], r["pool"], r["seed"]) == (method, pool, seed))
+    results["runs"].remove(run)
+    results["missing"].append({"method": method, "pool": pool, "seed": seed, "steps": 43, "reason": reason})
+
+
+@pytest.fixture(scope="session")
+def dropped() -> Callable[..., None]:
+    """`drop`."""
+    return drop
 
 
 @pytest.fixture(scope="session")

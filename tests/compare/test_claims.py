@@ -102,6 +102,50 @@ def test_c1_needs_virtually_every_checkpoint(made_up: Make, as_in_the_paper: Eff
     assert found.verdict == "undecided"
 
 
+def test_c1_is_refuted_by_chance_in_one_study_of_twenty_at_most(made_up: Make) -> None:
+    """SGT is GRPO up to noise, alone and among three more that are no better: 120 studies each, of which 5 % are 6."""
+    for methods in (("grpo", "sgt"), ("grpo", "prp_s", "prp_t", "xgrpo", "sgt")):
+        effects: Effects = {method: {} for method in methods}
+        found = [c1(judge(made_up(effects, noise=0.02, draw=draw))).verdict for draw in range(120)]
+        assert found.count("refuted") <= 6, methods
+
+
+def test_c1_is_not_refuted_by_the_share_of_checkpoints(made_up: Make) -> None:
+    """SGT a hair below GRPO everywhere but at the end, where it is level: the difference's interval holds 0."""
+    results = made_up({"grpo": {}, "sgt": {}})
+    for run in results["runs"]:
+        if run["method"] == "sgt":
+            for data in run["policies"].values():
+                data["reward"][1:-1] = [value - 0.02 for value in data["reward"][1:-1]]
+    found = c1(judge(results))
+    assert found.figures["share of checkpoints at or above"] < 0.5
+    assert found.verdict == "undecided"
+
+
+@pytest.mark.parametrize(("reason", "verdict"), [("FloatingPointError: kl=nan", "undecided"), (None, "confirmed")])
+def test_a_method_of_which_a_run_broke_off_is_not_confirmed(
+    made_up: Make, as_in_the_paper: Effects, dropped: Callable[..., None], reason: str | None, verdict: str
+) -> None:
+    """One that is only not finished leaves the verdict to the others."""
+    results = made_up(as_in_the_paper)
+    dropped(results, "sgt", "start_1", 0, reason)
+    findings = judge(results)
+    check(results)
+    assert {f.verdict for f in findings if f.claim in ("C1", "C4a", "C4b", "C5a", "C5c")} == {verdict}
+    assert ("not confirmed, since runs broke off: 1 of SGT" in c1(findings).test) == (reason is not None)
+    assert verdicts(findings)["C2"] == "confirmed", "not about SGT"
+
+
+def test_what_is_left_of_prp_does_not_acquit_it(made_up: Make, dropped: Callable[..., None]) -> None:
+    """The weaker policy gains in all runs that are left; C1, for which breaking off is no merit, stays refuted."""
+    results = made_up({"grpo": {}, "prp_s": {"reward": (0.56, 0.60)}, "sgt": {"reward": (0.5, 0.5)}})
+    assert verdicts(judge(results))["C3c S"] == "refuted"
+    for method in ("prp_s", "sgt"):
+        dropped(results, method, "start_0", 1, "nan")
+    found = verdicts(judge(results))
+    assert found["C3c S"] == "undecided" and found["C1"] == "refuted"
+
+
 def test_c1_figures_by_hand(made_up: Make) -> None:
     """Without noise the difference is that of the levels: 5 and 2 points, 3.5 in the pool; the same in every run."""
     found = c1(judge(made_up({"grpo": {}, "sgt": {"reward": (0.60, 0.58)}}, noise=0)))
@@ -120,6 +164,24 @@ def test_c2_margin(made_up: Make) -> None:
     assert verdict(reward=(0.565, 0.575)) == "undecided", "+1.5 points"
     assert verdict(kl=(0.2, 0.2)) == "refuted"
     assert verdict(entropy=(0.02, 0.01)) == "refuted"
+
+
+def test_c2_has_the_largest_p_of_its_three_tests(made_up: Make) -> None:
+    """The rewards are equal; the entropies lie beyond their margin, so that their test has a p of more than one half."""
+    found = next(f for f in judge(made_up({"grpo": {}, "xgrpo": {"entropy": (0.02, 0.01)}})) if f.claim == "C2")
+    assert found.p > 0.5
+    found = next(f for f in judge(made_up({"grpo": {}, "xgrpo": {}})) if f.claim == "C2")
+    assert found.p < 0.05
+
+
+def test_c2_needs_enough_problems(made_up: Make) -> None:
+    """1.5 points are four problems of 267, and three of 266."""
+    for problems, expected in ((267, "confirmed"), (266, "undecided")):
+        results = made_up({"grpo": {}, "xgrpo": {}})
+        results["pools"]["start_1"]["problems"] = problems
+        found = next(f for f in judge(results) if f.claim == "C2")
+        assert found.verdict == expected
+        assert ("266 held-out problems are too few" in found.test) == (problems == 266)
 
 
 def test_c3_policies_of_opposite_sign_are_shown(made_up: Make) -> None:
@@ -192,6 +254,32 @@ def test_c6_compares_kinds_of_pools(made_up: Make) -> None:
     assert verdict(0.05, 0.01) == "confirmed"
     assert verdict(0.01, 0.05) == "refuted"
     assert verdict(0.03, 0.03) == "undecided"
+
+
+def test_c6_with_one_warm_start_of_each_kind_pairs_the_seeds(made_up: Make) -> None:
+    """Seeds shift both kinds alike by tens of points: unpaired, a difference of 3 points would drown."""
+    study = heterogeneity(made_up, 0.05, 0.02)
+    for run in study["runs"]:
+        if run["method"] == "sgt":
+            for data in run["policies"].values():
+                data["reward"][-1] += 0.1 * run["seed"]
+    found = pays_where_policies_differ([study])[0]
+    assert found.verdict == "confirmed" and found.p < 0.05
+    assert "paired by 3 seeds" in found.test
+    assert (
+        "one warm start with different tokenizers and one with one tokenizer, for which alone it speaks" in found.test
+    )
+    for run in study["runs"]:
+        run["seed"] += 10 * (run["pool"] == "same")
+    unpaired = pays_where_policies_differ([study])[0]
+    assert unpaired.verdict == "undecided" and "(Welch)" in unpaired.test
+    assert unpaired.figures["gain, different - same"] == pytest.approx(found.figures["gain, different - same"])
+
+
+def test_c6_is_withheld_where_runs_broke_off(made_up: Make, dropped: Callable[..., None]) -> None:
+    study = heterogeneity(made_up, 0.05, 0.01)
+    dropped(study, "sgt", "same", 2, "nan")
+    assert verdicts(pays_where_policies_differ([study]))["C6a"] == "undecided"
 
 
 def test_c6_only_studies_with_both_kinds_count(made_up: Make) -> None:
@@ -272,6 +360,12 @@ def test_pairs_are_made_by_warm_start_and_seed(made_up: Make) -> None:
         (lambda r: r.update(runs=[]), "runs is empty"),
         (lambda r: r["runs"].append(r["runs"][0]), "run grpo of start_0, seed 0 is there twice"),
         (lambda r: r["pools"].pop("start_1"), "pools has no 'start_1'"),
+        (lambda r: r["pools"]["start_1"].pop("problems"), r"no problems in pools\.start_1"),
+        (lambda r: (r["runs"][1].pop("seed"), r["runs"][1].pop("pool")), r"no pool, seed in runs\[1\]"),
+        (lambda r: r["runs"][1]["policies"]["policy_0"].pop("steps"), r"no steps in runs\[1\]\.policies\.policy_0"),
+        (lambda r: r["runs"].append(3), r"runs\[6\] is int"),
+        (lambda r: r["runs"].pop(), "planned=6, but 5 runs"),
+        (lambda r: r["missing"].append({"method": "sgt"}), r"no pool, seed, steps, reason in missing\[0\]"),
         (lambda r: r["runs"][1]["policies"]["policy_0"].update(steps=[0, 50, 100]), r"evaluated at \[0, 50, 100\], others"),
         (lambda r: r["runs"][0]["policies"]["policy_1"]["kl"].pop(), "policy_1: kl=.* one finite number"),
         (lambda r: r["runs"][0]["policies"]["policy_1"].pop("entropy"), "policy_1: entropy=.* one finite number"),

@@ -81,6 +81,15 @@ def test_against_one_row_and_position_after_the_other(monkeypatch: pytest.Monkey
     assert entropy == pytest.approx(sum(entropies) / 9, rel=1e-4)
 
 
+def test_tokens_without_a_chance_count_nothing() -> None:
+    """Logits (0, -inf): all mass on token 0, which the start gives one half: KL is log 2, entropy 0. Back, it is infinite."""
+    certain = two_tokens(-math.inf)
+    kl, entropy = divergence(certain, two_tokens(0.0), ROWS)
+    assert kl == pytest.approx(math.log(2)) and entropy == 0
+    assert divergence(certain, certain, ROWS) == (0, 0)
+    assert divergence(two_tokens(0.0), certain, ROWS)[0] == math.inf
+
+
 def test_a_model_is_where_it_is_and_stays_in_its_mode() -> None:
     model = random_model(0).train()
     kl, entropy = divergence(model, model, ROWS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
@@ -64,6 +65,52 @@ def test_results_table_by_hand(made_up: Make) -> None:
     assert cells(results_table(results, POOL))["SGT"][1] == "57.0 [55.0, 59.0]"
 
 
+def test_the_pools_interquartile_mean_is_over_runs_of_the_pool(made_up: Make) -> None:
+    """Six runs with pool averages .54, .56 and .73, twice each: without the first and the last the mean is .5975."""
+    results = made_up({"grpo": {}, "sgt": {"reward": (0.58, 0.50)}}, noise=0)
+    for run in results["runs"]:
+        if run["method"] == "sgt" and run["pool"] == "start_2":
+            run["policies"]["policy_0"]["reward"][-1] += 0.3
+    assert cells(results_table(results, POOL))["SGT"][4].startswith("59.8")
+
+
+def test_runs_that_are_missing_are_told(made_up: Make, dropped: Callable[..., None], tmp_path: Path) -> None:
+    results = made_up({"grpo": {}, "sgt": {}, "xgrpo": {}})
+    dropped(results, "sgt", "start_1", 0, "FloatingPointError: kl=nan")
+    dropped(results, "sgt", "start_1", 1, None)
+    for pool in results["pools"]:
+        for seed in (0, 1):
+            dropped(results, "xgrpo", pool, seed, None)
+    for run in results["runs"][:3]:
+        run["commits"] = ["older", "old-dirty"]
+    results["runs"][3]["commits"] = None
+    table = cells(results_table(results, POOL))
+    assert (table["GRPO"][0], table["SGT"][0]) == ("6", "4 of 6; 1 broke off; 1 unfinished")
+    assert table["XGRPO"] == ["0 of 6; 6 unfinished", *[""] * 7]
+    write_report(results, tmp_path)
+    page = (tmp_path / "README.md").read_text()
+    assert "- 10 of 18 runs: 2 methods" in page
+    assert (
+        "- **XGRPO: 0 of 6; 6 unfinished**\n"
+        "- **SGT: 4 of 6; 1 broke off; 1 unfinished**; start_1 seed 0 broke off at step 43 (FloatingPointError: kl=nan)\n"
+        in page
+    )
+    assert (
+        "- commit of the runs `0123456789abcdef`, `not recorded`, `old-dirty`, `older`; of this page's numbers "
+        "`0123456789abcdef`" in page
+    )
+
+
+def test_the_command_on_the_page_makes_it_again(written: Path, tmp_path: Path) -> None:
+    page = (written / "made-up" / "README.md").read_text()
+    line = next(line for line in page.splitlines() if "benchmarks.compare.report" in line)
+    arguments = shlex.split(line.replace("FOLDER", str(written)))[3:]
+    before = (written / "made-up" / "README.md").read_bytes()
+    (written / "made-up" / "README.md").unlink()
+    assert main(arguments) == 0
+    assert (written / "made-up" / "README.md").read_bytes() == before
+
+
 def test_differences_table_by_hand(made_up: Make) -> None:
     results = made_up({"grpo": {}, "sgt": {"reward": (0.6, 0.5)}}, noise=0)
     table = differences_table(results, "policy_0")
@@ -84,6 +131,9 @@ def test_the_page_says_how_it_was_made(written: Path) -> None:
         "30 runs: 5 methods, 3 warm start(s), 2 seed(s)",
         "6 pairs, 3 warm starts",
         "95 s of training per run",
+        "- commit `0123456789abcdef`; python",
+        "each at 5 % by itself, not adjusted",
+        "the luck of the 288 held-out problems",
     ):
         assert fact in page
     for name in FIGURES:
@@ -109,6 +159,11 @@ def test_all_pictures_are_there_and_well_formed(written: Path) -> None:
         ElementTree.fromstring(text)
         assert "made-up: 6 runs per method from 3 warm starts" in text
         assert "dc:date" not in text
+
+
+def test_the_largest_picture_is_small(written: Path) -> None:
+    """Both files of it: a repository keeps every version."""
+    assert sum((written / "made-up" / f"dynamics.{kind}").stat().st_size for kind in ("png", "svg")) < 300_000
 
 
 def test_from_the_written_file_come_the_same_bytes(written: Path, tmp_path: Path) -> None:
