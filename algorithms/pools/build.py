@@ -60,6 +60,8 @@ class Settings:
     """Folder to write to: one folder per policy, and pool.json."""
     seed: int = 0
     """Seed of data, initial weights and evaluation."""
+    vocabulary_seed: int | None = None
+    """Seed of the texts that tokenizers are trained on; by default seed. With the seed of another pool, its tokenizers."""
     threads: int = 1
     """CPU threads per policy; another number gives slightly different weights."""
     learn_updates: int = 3000
@@ -314,8 +316,8 @@ def build_policy(name: str, settings: Settings) -> dict[str, object]:
     transformers.logging.set_verbosity_error()
     spec, folder = SPECS[name], settings.output / Path(EMBEDDED[name]).name
 
-    def exercises(purpose: str, size: int) -> list[Exercise]:
-        source = Arithmetic("train", seed=derive_seed("pool", settings.seed, name, purpose), size=size)
+    def exercises(purpose: str, size: int, seed: int = settings.seed) -> list[Exercise]:
+        source = Arithmetic("train", seed=derive_seed("pool", seed, name, purpose), size=size)
         return [source.exercise(index) for index in range(size)]
 
     def run_phase(phase: str, pairs: list[tuple[str, str]], peak_rate: float) -> None:
@@ -328,7 +330,8 @@ def build_policy(name: str, settings: Settings) -> dict[str, object]:
             report=lambda line: print(f"{name}  {phase}  {line}", flush=True),
         )
 
-    vocabulary = exercises("vocabulary", VOCABULARY_EXERCISES)
+    vocabulary_seed = settings.seed if settings.vocabulary_seed is None else settings.vocabulary_seed
+    vocabulary = exercises("vocabulary", VOCABULARY_EXERCISES, vocabulary_seed)
     tokenizer = train_tokenizer(
         spec, (text for e in vocabulary for text in (e.question, e.solution, misconceived_solution(e)))
     )

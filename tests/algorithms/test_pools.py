@@ -185,3 +185,8 @@ def test_the_builder_runs_end_to_end_and_repeats_itself(tmp_path: Path) -> None:
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "first/llama").num_parameters() == 381_600
     table = build.format_table(entries)
     assert len(table.splitlines()) == 1 + 2 * 2 * 3
+    other = build.Settings(output=tmp_path / "other", seed=1, vocabulary_seed=0, **small)
+    build.build_policy("tiny-qwen3", other)
+    same, different = ("tokenizer.json", "model.safetensors")
+    assert (tmp_path / "other/qwen3" / same).read_bytes() == (tmp_path / "first/qwen3" / same).read_bytes()
+    assert (tmp_path / "other/qwen3" / different).read_bytes() != (tmp_path / "first/qwen3" / different).read_bytes()
