@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks.bandit.groups import METHODS, Method, Prompt, gradient_moments
 from benchmarks.bandit.policy import softmax
+from benchmarks.pictures import empty_figure
 
 ANSWERS = 6
 """Answers of each prompt; the first is right."""
@@ -96,13 +97,7 @@ def plot(curves: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
     Raises:
         ValueError: if Matplotlib is missing.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ValueError(
-            "the plot needs Matplotlib; install it with: pip install 'mutual-rl[plots]', or give --no-plot"
-        ) from error
-    figure = Figure(figsize=(9.0, 3.6), layout="constrained")
+    figure = empty_figure(9.0, 3.6)
     titles = ("only the peer finds the answer (log scale)", "the learner finds the answer itself")
     for prompt, (axes, title) in enumerate(zip(figure.subplots(1, 2), titles, strict=True)):
         for name, success in curves.items():

@@ -23,6 +23,7 @@ from benchmarks.compare.collect import broke_off, collect, write_tensorboard
 from benchmarks.compare.grid import COMMON, Cell, Study, check_problems, default_jobs, make_cells, run_grid, show_cells
 from benchmarks.compare.methods import METHODS
 from benchmarks.compare.pools import find_pools
+from benchmarks.pictures import empty_figure
 from verifiers.lookup import did_you_mean
 
 STUDIES = Path(__file__).parent / "studies"
@@ -196,6 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         cells = make_cells(study, output)
         check_problems(cells)
+        empty_figure()
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

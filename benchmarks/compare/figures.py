@@ -32,6 +32,7 @@ from benchmarks.compare.results import (
     training,
     values,
 )
+from benchmarks.pictures import empty_figure
 from benchmarks.statistics import (
     Array,
     cluster_interval,
@@ -93,29 +94,13 @@ DYNAMICS: tuple[tuple[str, str], ...] = (
 """Rows of the figure of dynamics: held-out curves, and training metrics by the stretches between evaluations."""
 
 
-def matplotlib_figure(width: float, height: float) -> Any:
-    """An empty figure.
-
-    Args:
-        width, height: in inches.
-
-    Raises:
-        ValueError: if Matplotlib is missing.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ValueError("figures need Matplotlib; install it with: pip install 'mutual-rl[plots]'") from error
-    return Figure(figsize=(width, height), layout="constrained")
-
-
 def draw_all(results: Results) -> dict[str, Any]:
     """Every figure of `FIGURES` that the results allow, by name.
 
     Raises:
         ValueError: if Matplotlib is missing.
     """
-    matplotlib_figure(1, 1)  # complains if Matplotlib is missing
+    empty_figure()  # complains if Matplotlib is missing
     from matplotlib import rc_context
 
     with rc_context(RC):
@@ -212,7 +197,7 @@ def draw_curves(results: Results) -> Any:
     names = rows(results)
     columns = min(3, len(names))
     lines = -(-len(names) // columns)
-    figure = matplotlib_figure(3.6 * columns, 2.9 * lines + 0.9)
+    figure = empty_figure(3.6 * columns, 2.9 * lines + 0.9)
     panels = np.atleast_1d(figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)).ravel()
     bands = len(methods(results)) <= MOST_BANDS
     for panel, policy in zip(panels, names, strict=False):
@@ -254,7 +239,7 @@ def draw_dynamics(results: Results) -> Any:
             drawn.append((label, found))
     if not drawn:
         return None
-    figure = matplotlib_figure(3.1 * len(names) + 0.6, 1.75 * len(drawn) + 0.9)
+    figure = empty_figure(3.1 * len(names) + 0.6, 1.75 * len(drawn) + 0.9)
     panels = figure.subplots(len(drawn), len(names), sharex=True, sharey="row", squeeze=False)
     bands = len(methods(results)) <= MOST_BANDS
     for line, (label, found) in zip(panels, drawn, strict=True):
@@ -279,7 +264,7 @@ def draw_differences(results: Results) -> Any:
     compared = [method for method in methods(results) if method != baseline]
     if baseline not in methods(results) or not compared:
         return None
-    figure = matplotlib_figure(2.9 * len(names) + 1.2, 0.5 * len(compared) + 2.6)
+    figure = empty_figure(2.9 * len(names) + 1.2, 0.5 * len(compared) + 2.6)
     panels = figure.subplots(2, len(names), sharey=True, sharex="row", squeeze=False)
     heights = {method: -index for index, method in enumerate(compared)}
     for column, policy in enumerate(names):
@@ -343,9 +328,7 @@ def draw_subjects(results: Results) -> Any:
     if not kinds:
         return None
     labels = ["start", *(title(method) for method in methods(results))]
-    figure = matplotlib_figure(
-        max(1.2 + 0.5 * len(kinds) * len(names), 3.2 * len(names)) + 1.4, 0.3 * len(labels) + 1.7
-    )
+    figure = empty_figure(max(1.2 + 0.5 * len(kinds) * len(names), 3.2 * len(names)) + 1.4, 0.3 * len(labels) + 1.7)
     panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
     for panel, policy in zip(panels, names, strict=True):
         table = 100 * subject_table(results, policy, kinds)

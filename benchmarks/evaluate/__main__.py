@@ -25,7 +25,8 @@ from algorithms.errors import NonFiniteError
 from algorithms.setup import check_answers
 from benchmarks.evaluate.collect import Backend, Evaluation, collect, policy_configs, read_stored, settings_hash
 from benchmarks.evaluate.scores import agreement, policy_figures
-from benchmarks.evaluate.show import draw_rescue, require_matplotlib, tables
+from benchmarks.evaluate.show import draw_rescue, tables
+from benchmarks.pictures import empty_figure
 from mrl_env.problems import load_problems
 from mrl_env.types import Problem
 
@@ -84,7 +85,7 @@ def evaluate(options: EvaluationOptions, sampling: SamplingOptions) -> dict[str,
     """
     config = _config(options, sampling)
     if options.picture:
-        require_matplotlib()
+        empty_figure()
     policies = policy_configs(config)
     source = load_problems(options.problems, split=options.split, seed=options.seed, **options.problem_options)
     count = len(source) if options.limit is None else min(options.limit, len(source))

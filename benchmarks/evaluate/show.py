@@ -9,6 +9,7 @@ from typing import Any
 
 from algorithms.tracking import table
 from benchmarks.evaluate.scores import Figure
+from benchmarks.pictures import empty_figure
 
 
 @dataclass(frozen=True)
@@ -123,31 +124,15 @@ def _number(value: float | None, form: str) -> str:
     return "none" if value is None else format(value, form)
 
 
-def require_matplotlib() -> None:
-    """Find out before the hours of work whether the picture can be drawn.
-
-    Raises:
-        ValueError: if Matplotlib is missing.
-    """
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise ValueError(
-            "the picture needs Matplotlib; install it with: pip install 'mutual-rl[plots]', or give --no_picture"
-        ) from error
-
-
 def draw_rescue(rescue: Mapping[str, Mapping[str, Figure]], path: Path) -> None:
     """Draw the matrix of opportunities for rescue: a row per learner, a column per peer."""
-    from matplotlib.figure import Figure as Canvas
-
     names: Sequence[str] = list(rescue)
     shares = [
         [float("nan") if peer == learner else 100 * (rescue[learner][peer]["value"] or 0.0) for peer in names]
         for learner in names
     ]
     side = 2.4 + 0.9 * len(names)
-    canvas = Canvas(figsize=(side + 1.2, side), layout="constrained")
+    canvas = empty_figure(side + 1.2, side)
     axes = canvas.subplots()
     image = axes.imshow(shares, cmap="Blues", vmin=0)
     top = image.get_clim()[1]

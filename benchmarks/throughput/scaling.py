@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from algorithms.tracking import table
+from benchmarks.pictures import empty_figure
 from benchmarks.throughput.__main__ import machine, run
 from benchmarks.throughput.workload import Workload
 
@@ -56,12 +57,8 @@ def show(found: Mapping[str, Mapping[int, tuple[float, float]]]) -> str:
 
 def draw(found: Mapping[str, Mapping[int, tuple[float, float]]], title: str, path: Path) -> None:
     """One panel per axis, with the line of proportional growth from its first point."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(1, len(found), figsize=(4 * len(found), 3.4), layout="constrained")
+    figure = empty_figure(4 * len(found), 3.4)
+    panels = figure.subplots(1, len(found))
     for panel, (axis, points) in zip(panels, found.items(), strict=True):
         values, seconds = list(points), [second for second, _ in points.values()]
         panel.plot(values, seconds, "o-", label="measured")
@@ -75,7 +72,6 @@ def draw(found: Mapping[str, Mapping[int, tuple[float, float]]], title: str, pat
     panels[0].legend()
     figure.suptitle(title)
     figure.savefig(path)
-    pyplot.close(figure)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=2, help="measured steps, after one to warm up (default: 2)")
     parser.add_argument("--picture", type=Path, help="also draw it into this file (.svg, .png); needs matplotlib")
     options = parser.parse_args(arguments)
+    if options.picture:
+        empty_figure()  # before the work
     found = measure(options.model, options.dtype, options.steps)
     print(f"{machine()}\n\n{show(found)}")
     if options.picture:
