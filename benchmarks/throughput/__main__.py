@@ -19,10 +19,6 @@ from algorithms.tracking import table
 from benchmarks.throughput.contenders import Measurement
 from benchmarks.throughput.workload import Workload
 
-RESCUE_SUCCESS = 0.083
-"""With this chance of a reward half of all groups of 8 have one, so that a quarter of the gates opens: no success of one's own
-(1/2), but one of the peer's (1/2)."""
-
 
 @dataclass(frozen=True)
 class Contest:
@@ -107,7 +103,7 @@ def contests(models: Sequence[str], shape: Workload, steps: int, *, against_trl:
         Contest("generation", [("generation", "generation", replace(shape, model=(models[0],)))], max(5, steps))
     )
     if len(models) > 1:
-        rescued = replace(shape, success=RESCUE_SUCCESS, finished=True)
+        rescued = replace(shape, planned=True)
         pair = tuple(models[:2])
         found.append(
             Contest(

@@ -24,7 +24,7 @@ from algorithms.policy import load_policy
 from algorithms.rollouts.sampling import SamplingConfig
 from algorithms.tracking import POOL, read_jsonl
 from algorithms.trainer import Trainer
-from benchmarks.throughput.workload import Chance, Workload, questions, write_problems
+from benchmarks.throughput.workload import RIGHT, Chance, Workload, planned_success, questions, write_problems
 from mrl_env.types import Completion, user_message
 
 
@@ -57,11 +57,11 @@ def ours(workload: Workload, steps: int, folder: Path) -> Measurement:
         dtype=(workload.dtype,),  # type: ignore[arg-type]
         env="math-mutual-v0",
         problems=str(rows),
-        verifier="benchmarks.throughput.workload:Chance",
-        verifier_options={"success": workload.success},
+        verifier=f"benchmarks.throughput.workload:{'Planned' if workload.planned else 'Chance'}",
+        verifier_options={} if workload.planned else {"success": workload.success},
         problems_per_step=workload.problems,
         num_generations=workload.generations,
-        max_completion_length=2 * workload.tokens if workload.finished else workload.tokens,
+        max_completion_length=2 * workload.tokens if workload.planned else workload.tokens,
         per_device_train_batch_size=(workload.generations,),
         gradient_accumulation_steps=workload.problems,
         learning_rate=(1e-6,),
@@ -72,9 +72,9 @@ def ours(workload: Workload, steps: int, folder: Path) -> Measurement:
         output_dir=str(folder / "run"),
     )
     trainer = Trainer(config)
-    if workload.finished:
-        for policy in trainer.policies.values():
-            policy.generate = partial(_finished, policy.generate, workload.tokens)  # type: ignore[method-assign]
+    if workload.planned:
+        for number, policy in enumerate(trainer.policies.values()):
+            policy.generate = partial(_planned, policy.generate, number, workload.tokens)  # type: ignore[method-assign]
     seconds = []
     for _ in range(steps + 1):
         started = time.perf_counter()
@@ -99,18 +99,24 @@ def ours(workload: Workload, steps: int, folder: Path) -> Measurement:
     )
 
 
-def _finished(
+def _planned(
     generate: Callable[..., list[list[Completion]]],
+    policy: int,
     tokens: int,
     prompts: Sequence[Sequence[int]],
     generations: int,
     sampling: SamplingConfig,
     *arguments: Any,
 ) -> list[list[Completion]]:
-    """A policy's completions of at most so many tokens, as if each had ended by itself."""
-    sampling = replace(sampling, max_completion_length=tokens)
-    groups = generate(prompts, generations, sampling, *arguments)
-    return [[replace(completion, finish_reason="stop") for completion in group] for group in groups]
+    """A policy's completions of at most so many tokens, as if each had ended by itself, and right where it is planned."""
+    groups = generate(prompts, generations, replace(sampling, max_completion_length=tokens), *arguments)
+    return [
+        [
+            replace(c, finish_reason="stop", text=c.text + RIGHT if planned_success(policy, p, g) else c.text)
+            for g, c in enumerate(group)
+        ]
+        for p, group in enumerate(groups)
+    ]
 
 
 def trl(workload: Workload, steps: int, folder: Path) -> Measurement:

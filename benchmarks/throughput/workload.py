@@ -27,8 +27,10 @@ class Workload:
         live: every so many-th prompt can be rewarded; on the others all rewards are 0, so that they carry no gradient.
         success: probability of a reward on a live prompt.
         dtype: of the weights.
-        finished: whether a completion that is cut off at the limit counts as one that ended by itself, and a peer's text may be
-            twice as long in the learner's tokens. Few completions end within 64 tokens, and only those that do can rescue.
+        planned: whether rewards are planned instead of drawn, so that a quarter of the gates opens: each policy fails on
+            every fourth prompt, policies on different ones, and succeeds with every other completion elsewhere. All completions count
+            as finished, and a peer's text may be twice as long in the learner's tokens: few end within 64, and only those can
+            rescue.
         offload: whether the optimizer's state is kept out of the way.
     """
 
@@ -40,7 +42,7 @@ class Workload:
     live: int = 1
     success: float = 0.5
     dtype: str = "bf16"
-    finished: bool = False
+    planned: bool = False
     offload: bool = False
 
 
@@ -58,6 +60,28 @@ class Chance:
         """Right or wrong, the same for the same completion."""
         lucky = answer == LIVE and derive_rng("chance", completion).random() < self.success
         return Verdict(float(lucky), answer, "right" if lucky else "wrong")
+
+
+RIGHT = "✓"
+"""Stands behind a completion that is planned to be right."""
+
+
+class Planned:
+    """A verifier that finds a completion right if the plan says so, in the last words of its text."""
+
+    def verify(self, completion: str, answer: str, **metadata: Any) -> Verdict:
+        """Right or wrong."""
+        right = completion.endswith(RIGHT)
+        return Verdict(float(right), answer, "right" if right else "wrong")
+
+
+def planned_success(policy: int, problem: int, generation: int) -> bool:
+    """Whether a completion is planned to be right; see `Workload.planned`.
+
+    Args:
+        policy, problem, generation: 0, 1, ...
+    """
+    return problem % 4 != policy % 4 and generation % 2 == 0
 
 
 def questions(number: int) -> list[str]:
