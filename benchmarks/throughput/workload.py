@@ -28,9 +28,9 @@ class Workload:
         success: probability of a reward on a live prompt.
         dtype: of the weights.
         planned: whether rewards are planned instead of drawn, so that a quarter of the gates opens: each policy fails on
-            every fourth prompt, policies on different ones, and succeeds with every other completion elsewhere. All completions count
-            as finished, and a peer's text may be twice as long in the learner's tokens: few end within 64, and only those can
-            rescue.
+            every fourth prompt, policies on different ones, and succeeds with every other completion elsewhere. All
+            completions count as finished, and a peer's text may be twice as long in the learner's tokens: few end within
+            64, and only those can rescue.
         offload: whether the optimizer's state is kept out of the way.
     """
 
