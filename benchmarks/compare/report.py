@@ -356,12 +356,12 @@ def to_json(results: Results) -> str:
 def render(results: Results) -> tuple[dict[str, str], dict[str, Any]]:
     """A study's files as text, by name, and its figures.
 
-    All is computed from the rounded numbers, so that the written file gives the same page.
+    All is computed from what the file will hold, rounded numbers in sorted order, so that it gives the same page.
 
     Raises:
         ValueError: if the results are incomplete (see `benchmarks.compare.results.check`), or Matplotlib is missing.
     """
-    kept = rounded(results)
+    kept = json.loads(to_json(rounded(results)))
     check(kept)
     figures = draw_all(kept)
     texts = {f"{name}.svg": svg(figure) for name, figure in figures.items()}

@@ -177,6 +177,15 @@ def test_from_the_written_file_come_the_same_bytes(written: Path, tmp_path: Path
         assert before[name] == after[name], name
 
 
+def test_the_order_of_warm_starts_is_that_of_the_file(made_up: Make, tmp_path: Path) -> None:
+    effects: dict[str, Any] = {"grpo": {}, "sgt": {}}
+    write_report(made_up(effects, pools=("b", "c", "a"), seeds=2), tmp_path / "made-up")
+    path = tmp_path / "made-up" / "results.json"
+    assert main([str(path), "--output", str(tmp_path / "again")]) == 0
+    for name in ("README.md", "curves.svg", "differences.svg"):
+        assert (tmp_path / "made-up" / name).read_bytes() == (tmp_path / "again" / "made-up" / name).read_bytes(), name
+
+
 def test_check_finds_what_changed(written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stored = json.loads((written / "made-up" / "results.json").read_text())
     arguments = [str(written / "made-up" / "results.json"), "--output", str(written), "--check"]
