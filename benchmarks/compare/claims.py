@@ -1,4 +1,6 @@
-"""The claims about experience sharing, each with a rule that was fixed before there were data.
+"""The claims about experience sharing, each with a rule that is fixed before its data are read.
+
+What is changed later is told where the results are.
 
 Rules that all share:
 

@@ -312,7 +312,7 @@ def claims_page(studies: Sequence[Results]) -> str:
         "\n\n".join(
             [
                 "# Claims by study",
-                "Rules, fixed before there were data: `benchmarks/compare/claims.py`. Tests and numbers: each study's page. "
+                "Rules: `benchmarks/compare/claims.py`. Tests and numbers: each study's page. "
                 "–: not tested there. C7: `python -m benchmarks.bandit`.",
                 table,
                 "## C6, over all of them",
