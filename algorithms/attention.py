@@ -7,6 +7,7 @@ of one product. Long sequences, whose scores would take much memory, and attenti
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -56,7 +57,8 @@ def grouped_attention(
     """
     rows, heads, tokens, width = query.shape
     special = dropout > 0 or any(kwargs.get(name) is not None for name in _SPECIAL)
-    if special or tokens > _LONG * width or (attention_mask is None and tokens > 1):
+    special = special or (attention_mask is None and not _is_causal(module, kwargs))
+    if special or tokens > _LONG * width:
         result: tuple[torch.Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
@@ -64,11 +66,25 @@ def grouped_attention(
     shared = key.shape[1]
     grouped = (query * (width**-0.5 if scaling is None else scaling)).reshape(rows * shared, -1, width)
     scores = torch.bmm(grouped, key.flatten(0, 1).transpose(1, 2)).view(rows, shared, heads // shared, tokens, -1)
+    if attention_mask is None and tokens > 1:
+        attention_mask = _causal(tokens, key.shape[2], scores)
     if attention_mask is not None:
         scores = scores + attention_mask.unsqueeze(1)
     weights = torch.softmax(scores, dim=-1).view(rows * shared, -1, key.shape[2])
     outputs = torch.bmm(weights, value.flatten(0, 1)).view(rows, heads, tokens, width)
     return outputs.transpose(1, 2).contiguous(), None
+
+
+def _is_causal(module: torch.nn.Module, arguments: Mapping[str, Any]) -> bool:
+    """What no mask means, as Transformers' attentions read it."""
+    asked = arguments.get("is_causal")
+    return bool(getattr(module, "is_causal", True) if asked is None else asked)
+
+
+def _causal(tokens: int, columns: int, scores: torch.Tensor) -> torch.Tensor:
+    """(1, 1, n, C) to be added to the scores: the last of n tokens sees all C columns, each one before it one less."""
+    lowest = torch.full((tokens, columns), torch.finfo(scores.dtype).min, dtype=scores.dtype, device=scores.device)
+    return lowest.triu(columns - tokens + 1)[None, None]
 
 
 def additive_mask(**kwargs: Any) -> torch.Tensor | None:

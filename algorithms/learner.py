@@ -19,10 +19,14 @@ from transformers import PreTrainedModel
 from algorithms.errors import NonFiniteError
 from algorithms.logprobs import TokenLogProbs
 from algorithms.losses import Denominators, LossConfig, batch_loss, denominators
+from algorithms.memory import keep_freed_memory
 from algorithms.metrics import UpdateMeter
 from algorithms.optimization import MasterOptimizer, ScheduleType, scheduled_learning_rate
 from algorithms.packing import micro_batches, pack
 from algorithms.samples import Sample, collate, make_sample
+
+_SMALL, _LARGE = 1 << 20, 1 << 30
+"""Bytes of tensors whose memory is kept for the next ones: where memory is short, and where it is not."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,9 @@ class Learner:
         self.due = 0
         self.skipped = 0
         self._skipped_in_a_row = 0
+        if model.device.type == "cpu":
+            keep_freed_memory(_SMALL if optimizer.in_file else _LARGE)
+        optimizer.embed_sparsely(model.get_input_embeddings())
         self._forward = TokenLogProbs(model, config.temperature)
         self._reference: TokenLogProbs | None = None
         if config.loss.beta:

@@ -1,7 +1,7 @@
 """Log-probs of tokens under a model, with little memory and nothing computed twice.
 
 Three savings, each exact: a prompt is computed once for all rows that share it; logits are made only where a token is
-weighted; and they are made in tiles of the vocabulary that are dropped again, so that memory does not grow with tokens times
+weighted; and they are made in tiles of the vocabulary, of which few are kept, so that memory does not grow with tokens times
 vocabulary. Where a model does not allow one of them, the plain way is taken.
 """
 
@@ -21,6 +21,9 @@ from algorithms.rollouts.cache import is_cacheable
 _TILE_ELEMENTS = {"cpu": 1 << 20}
 """Logits of a tile: on a CPU so many that they stay in its cache."""
 _TILE_ELEMENTS_ELSEWHERE = 1 << 27
+
+_KEPT_BYTES = 64 << 20
+"""Logits that a forward pass keeps for its backward pass, at most; the others are made again."""
 
 
 class TokenLogProbs:
@@ -148,10 +151,10 @@ def token_logprobs(logits: torch.Tensor, token_ids: torch.Tensor, temperature: f
 def tiled_logprobs(
     hidden: torch.Tensor, weight: torch.Tensor, token_ids: torch.Tensor, temperature: float
 ) -> torch.Tensor:
-    """`token_logprobs(hidden @ weight.T, ...)` without ever holding the logits.
+    """`token_logprobs(hidden @ weight.T, ...)` without ever holding all logits.
 
-    The forward pass keeps one number per token, the logarithm of the sum of exponentials; the backward pass makes each tile of
-    logits again, and writes the weight's gradient tile by tile.
+    The forward pass keeps one number per token, the logarithm of the sum of exponentials, and a few tiles of the logits; the
+    backward pass makes the other tiles again, and writes the weight's gradient tile by tile.
 
     Args:
         hidden: (N, D), any float type.
@@ -176,14 +179,21 @@ class _TiledLogProbs(torch.autograd.Function):
         """Log-probs (N,)."""
         maximum = torch.full((len(hidden),), -torch.inf, dtype=_accumulator(hidden.dtype), device=hidden.device)
         total, chosen = torch.zeros_like(maximum), torch.zeros_like(maximum)
-        for start, logits in _tiles(hidden, weight, temperature):
-            rows, columns = _inside(token_ids, start, logits.shape[1])
+        kept: list[torch.Tensor] = []
+        room = _KEPT_BYTES if any(ctx.needs_input_grad) else 0
+        for start, size in _tiles(hidden, weight):
+            product = _product(hidden, weight, start, size)
+            room -= product.numel() * product.element_size()
+            if room >= 0:
+                kept.append(product)
+            logits = _logits(product, temperature)
+            rows, columns = _inside(token_ids, start, size)
             chosen[rows] = logits[rows, columns]
             higher = torch.maximum(maximum, logits.amax(-1))
             total.mul_(torch.exp(maximum - higher)).add_(logits.sub_(higher.unsqueeze(-1)).exp_().sum(-1))
             maximum = higher
         log_total = maximum + total.log()
-        ctx.save_for_backward(hidden, weight, token_ids, log_total)
+        ctx.save_for_backward(hidden, weight, token_ids, log_total, *kept)
         ctx.temperature = temperature
         return chosen - log_total
 
@@ -191,30 +201,41 @@ class _TiledLogProbs(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None, None]:
         """d log p(token) / d logit = (1 at the token, else 0) - p."""
-        hidden, weight, token_ids, log_total = ctx.saved_tensors
+        hidden, weight, token_ids, log_total, *kept = ctx.saved_tensors
         gradient = gradient / ctx.temperature
         needs_hidden, needs_weight = ctx.needs_input_grad[:2]
         to_hidden = torch.zeros_like(hidden, dtype=log_total.dtype) if needs_hidden else None
         to_weight = torch.empty_like(weight) if needs_weight else None
-        for start, logits in _tiles(hidden, weight, ctx.temperature):
-            rows, columns = _inside(token_ids, start, logits.shape[1])
+        for tile, (start, size) in enumerate(_tiles(hidden, weight)):
+            product = kept[tile] if tile < len(kept) else _product(hidden, weight, start, size)
+            logits = _logits(product, ctx.temperature)
+            rows, columns = _inside(token_ids, start, size)
             logits.sub_(log_total.unsqueeze(-1)).exp_().mul_(-gradient.unsqueeze(-1))
             logits[rows, columns] += gradient[rows]
             to_logits = logits.to(hidden.dtype)
             if to_hidden is not None:
-                to_hidden += to_logits @ weight[start : start + logits.shape[1]]
+                to_hidden += to_logits @ weight[start : start + size]
             if to_weight is not None:
-                torch.mm(to_logits.T, hidden, out=to_weight[start : start + logits.shape[1]])
+                torch.mm(to_logits.T, hidden, out=to_weight[start : start + size])
         return None if to_hidden is None else to_hidden.to(hidden.dtype), to_weight, None, None
 
 
-def _tiles(hidden: torch.Tensor, weight: torch.Tensor, temperature: float) -> Iterator[tuple[int, torch.Tensor]]:
-    """(First token, logits (N, n) in the accumulator's type) for each tile of the vocabulary; the logits may be overwritten."""
+def _tiles(hidden: torch.Tensor, weight: torch.Tensor) -> Iterator[tuple[int, int]]:
+    """(First token, number of tokens) for each tile of the vocabulary."""
     size = max(1, _TILE_ELEMENTS.get(hidden.device.type, _TILE_ELEMENTS_ELSEWHERE) // max(1, len(hidden)))
     for start in range(0, len(weight), size):
-        # The product keeps the model's type, as in its own head: float32 logits would differ from those at sampling.
-        logits = (hidden @ weight[start : start + size].T).to(_accumulator(hidden.dtype))
-        yield start, logits if temperature == 1 else logits.div_(temperature)
+        yield start, min(size, len(weight) - start)
+
+
+def _product(hidden: torch.Tensor, weight: torch.Tensor, start: int, size: int) -> torch.Tensor:
+    """(N, size) logits of a tile in the model's type, as in its own head: others would differ from those at sampling."""
+    return hidden @ weight[start : start + size].T
+
+
+def _logits(product: torch.Tensor, temperature: float) -> torch.Tensor:
+    """A tile's logits at a temperature, in the accumulator's type; may be overwritten."""
+    logits = product.to(_accumulator(product.dtype), copy=True)
+    return logits if temperature == 1 else logits.div_(temperature)
 
 
 def _inside(token_ids: torch.Tensor, start: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:

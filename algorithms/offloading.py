@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import logging
 import mmap
@@ -73,13 +72,6 @@ class FileMemory:
     def give_back(self, tensor: torch.Tensor) -> None:
         """Take a tensor's pages out of memory until it is touched again."""
         self._mappings[tensor.data_ptr()].madvise(mmap.MADV_DONTNEED)
-
-
-def return_freed_memory() -> None:
-    """Give memory that was freed back to the system, where the C library can (glibc); it would keep most of it for later."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def lies_in_memory(folder: Path, mounts: Path = Path("/proc/mounts")) -> bool:

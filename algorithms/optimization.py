@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import torch
 
-from algorithms.offloading import FileMemory, return_freed_memory
+from algorithms.memory import return_freed_memory
+from algorithms.offloading import FileMemory
 
 ScheduleType = Literal["constant", "linear", "cosine"]
 
@@ -55,6 +56,18 @@ class MasterOptimizer:
             self._set_aside(index)
         if self._to_cpu:
             self._move([torch.device("cpu")] * len(self.parameters))
+
+    def embed_sparsely(self, embedding: torch.nn.Module) -> None:
+        """Let a layer that embeds tokens make gradients of the tokens that it met alone, not one of zeros for all others.
+
+        Only where the gradient moves to a master: neither clipping nor PyTorch's AdamW takes a sparse one. And only on a CPU.
+
+        Args:
+            embedding: the model's input embedding, of any class.
+        """
+        if isinstance(embedding, torch.nn.Embedding) and embedding.weight.device.type == "cpu":
+            moved = {id(p) for p, master in zip(self.parameters, self.masters, strict=True) if master is not p}
+            embedding.sparse = id(embedding.weight) in moved
 
     @contextmanager
     def resident(self) -> Iterator[None]:
@@ -164,11 +177,15 @@ class MasterOptimizer:
 
 def _move_gradient(master: torch.nn.Parameter, parameter: torch.Tensor) -> None:
     """Add a parameter's gradient to its master's, and clear it."""
-    assert parameter.grad is not None
+    gradient = parameter.grad
+    assert gradient is not None
+    if gradient.is_sparse:
+        # Where tokens are embedded more than once, their rows are added in float32, too.
+        gradient = gradient.to(master.dtype)
     if master.grad is None:
-        master.grad = parameter.grad.to(master.dtype)
+        master.grad = gradient.to_dense() if gradient.is_sparse else gradient.to(master.dtype)
     else:
-        master.grad.add_(parameter.grad)
+        master.grad.add_(gradient)
     parameter.grad = None
 
 

@@ -13,7 +13,8 @@ import torch
 from transformers import Cache, DynamicCache, PreTrainedConfig
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
-_GROWTH = 1.5
+COLUMNS_AHEAD = 32
+"""Columns that a buffer grows by: every token is compared with all that there are, and each growth copies them."""
 
 
 class BufferedLayer(CacheLayerMixin):
@@ -67,7 +68,7 @@ class BufferedLayer(CacheLayerMixin):
         if self.keys is None:
             return new
         present, end = self.keys.shape[2], self.length + new
-        return present if end <= present else max(end, int(_GROWTH * present))
+        return present if end <= present else max(end, present + COLUMNS_AHEAD)
 
     def get_seq_length(self) -> int:
         """Columns filled."""
@@ -100,7 +101,7 @@ class RowCache(Cache):
         return (columns >= self.starts.unsqueeze(-1)) & (columns < filled)
 
 
-def merged(parts: Sequence[tuple[RowCache, torch.Tensor]], room: int) -> RowCache:
+def merged(parts: Sequence[tuple[RowCache, torch.Tensor]], room: int = COLUMNS_AHEAD) -> RowCache:
     """Rows of several caches side by side in a new one, without the columns that none of them needs.
 
     Args:

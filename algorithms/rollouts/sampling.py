@@ -150,13 +150,14 @@ def _draw_block(
     logits: torch.Tensor, uniforms: torch.Tensor, config: SamplingConfig
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Token ids, log-probs and entropies (R,) of a block of rows; see `draw_tokens`."""
-    scores = logits.float()
+    scores = logits.to(torch.float32, copy=True)
     if config.temperature not in (0.0, 1.0):
-        scores = scores / config.temperature
-    maximum = scores.amax(-1, keepdim=True)
-    weights = torch.exp(scores - maximum)
+        scores.div_(config.temperature)
+    # Below the maximum; scores of -inf get the weight 0, and may be multiplied by it.
+    scores.sub_(scores.amax(-1, keepdim=True)).clamp_(min=_NO_SCORE)
+    weights = torch.exp(scores)
     total = weights.sum(-1, keepdim=True)
-    log_total = maximum + total.log()
+    log_total = total.log()
     if config.temperature == 0:
         token_ids = scores.argmax(-1)
     elif config.unfiltered:
@@ -164,9 +165,8 @@ def _draw_block(
     else:
         token_ids = draw(filtered_probs(weights / total, config), uniforms)
     logprobs = (scores.gather(-1, token_ids.unsqueeze(-1)) - log_total).squeeze(-1)
-    # The mean of log p, as log Z minus the mean score; scores of -inf have the weight 0 and add nothing.
-    mean_score = torch.linalg.vecdot(weights, (scores - maximum).clamp(min=_NO_SCORE)) / total.squeeze(-1)
-    return token_ids, logprobs, total.squeeze(-1).log() - mean_score
+    mean_score = torch.linalg.vecdot(weights, scores) / total.squeeze(-1)
+    return token_ids, logprobs, log_total.squeeze(-1) - mean_score
 
 
 def row_uniforms(seeds: Sequence[int], length: int) -> np.ndarray:

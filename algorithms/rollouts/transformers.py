@@ -22,9 +22,6 @@ from mrl_env.types import FinishReason
 _COMPACT_BELOW = 0.75
 """Finished rows leave the batch, and waiting prompts enter it, once fewer than this share of its rows are still running."""
 
-_ROOM = 256
-"""Columns that the cache allocates ahead, at most."""
-
 
 @dataclass
 class Rollout:
@@ -88,7 +85,7 @@ def generate(
             entering = prompts[waiting : waiting + free]
             new = sampler.prefill(entering, generations, first_row=waiting * generations) if entering else None
             waiting += len(entering)
-            batch = _joined([part for part in (batch, new) if part is not None], config)
+            batch = _joined([part for part in (batch, new) if part is not None])
             while batch is not None and batch.running >= _COMPACT_BELOW * len(batch.rows):
                 sampler.step(batch)
                 batch = batch if batch.running else None
@@ -122,7 +119,7 @@ class _Batch:
         return sum(self.alive)
 
 
-def _joined(batches: Sequence[_Batch], config: SamplingConfig) -> _Batch | None:
+def _joined(batches: Sequence[_Batch]) -> _Batch | None:
     """The running rows of several batches in one; None if none runs."""
     batches = [batch for batch in batches if batch.running]
     if not batches:
@@ -131,11 +128,10 @@ def _joined(batches: Sequence[_Batch], config: SamplingConfig) -> _Batch | None:
         return batches[0]
     kept = [[i for i, lives in enumerate(batch.alive) if lives] for batch in batches]
     indices = [torch.tensor(k, device=batch.token_ids.device) for k, batch in zip(kept, batches, strict=True)]
-    room = min(_ROOM, config.max_completion_length)
     return _Batch(
         rows=[batch.rows[i] for batch, k in zip(batches, kept, strict=True) for i in k],
         alive=[True] * sum(map(len, kept)),
-        cache=merged([(batch.cache, index) for batch, index in zip(batches, indices, strict=True)], room),
+        cache=merged([(batch.cache, index) for batch, index in zip(batches, indices, strict=True)]),
         token_ids=torch.cat([batch.token_ids[index] for batch, index in zip(batches, indices, strict=True)]),
         positions=torch.cat([batch.positions[index] for batch, index in zip(batches, indices, strict=True)]),
         drawn=torch.cat([batch.drawn[index] for batch, index in zip(batches, indices, strict=True)]),
@@ -167,12 +163,11 @@ class _Sampler:
         positions = (torch.arange(columns, device=self.device) - cache.starts.unsqueeze(-1)).clamp(min=0)
         logits = self._logits(token_ids, positions, cache)
         each = torch.arange(len(prompts), device=self.device).repeat_interleave(generations)
-        room = min(_ROOM, self.config.max_completion_length)
         count = len(each)
         batch = _Batch(
             rows=list(range(first_row, first_row + count)),
             alive=[True] * count,
-            cache=merged([(cache, each)], room),
+            cache=merged([(cache, each)]),
             token_ids=lengths.new_zeros(count),
             positions=lengths[each] - 1,
             drawn=lengths.new_zeros(count),

@@ -65,14 +65,23 @@ def test_grouped_attention_is_attention(heads: int, shared: int, tokens: int, sc
         assert torch.allclose(a, b, atol=1e-12)
 
 
+@pytest.mark.parametrize("tokens", [1, 5])
+def test_no_mask_is_a_causal_one(tokens: int) -> None:
+    """Without a cache before them, as prompts are computed."""
+    query, key, value, _ = attention_inputs(2, 4, 4, tokens, tokens)
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+    found, _ = grouped_attention(torch.nn.Module(), query, key, value, None)
+    assert torch.allclose(found, expected.transpose(1, 2), atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("tokens", "masked", "arguments"),
-    [(33, True, {}), (5, False, {}), (5, True, {"dropout": 0.1}), (5, True, {"softcap": 30.0})],
+    [(33, True, {}), (5, False, {"is_causal": False}), (5, True, {"dropout": 0.1}), (5, True, {"softcap": 30.0})],
 )
 def test_what_is_long_or_special_goes_the_usual_way(
     tokens: int, masked: bool, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Width 8: more than 32 tokens are long. Without a mask the usual function makes it causal."""
+    """Width 8: more than 32 tokens are long."""
     calls: list[dict[str, Any]] = []
 
     def usual(module: torch.nn.Module, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, None]:
@@ -177,7 +186,7 @@ def test_masks_show_each_rows_columns() -> None:
 
 def test_buffers_grow_and_keep_what_they_hold() -> None:
     generator = torch.Generator().manual_seed(0)
-    parts = [torch.randn(2, 1, n, 4, generator=generator) for n in (3, 1, 1, 1, 5)]
+    parts = [torch.randn(2, 1, n, 4, generator=generator) for n in (3, 1, 31, 1, 40)]
     cache = RowCache(torch.zeros(2, dtype=torch.int64))
     capacities = []
     for i, part in enumerate(parts):
@@ -187,7 +196,7 @@ def test_buffers_grow_and_keep_what_they_hold() -> None:
         assert torch.equal(values[:, :, : whole.shape[2]], -whole)
         assert not keys[:, :, whole.shape[2] :].any(), "masked columns are multiplied by 0, and must be finite"
         capacities.append(keys.shape[2])
-    assert capacities == [3, 4, 6, 6, 11]
+    assert capacities == [3, 35, 35, 67, 99]
 
 
 def test_models_with_another_memory_are_refused(byte_tokenizer: PreTrainedTokenizerFast) -> None:
@@ -213,6 +222,23 @@ def test_packed_weights_compute_the_same_and_leave_no_trace(make_llama: MakeLlam
         assert "forward" not in model.lm_head.__dict__
         assert not model(ids).logits.any(), "behind it the weights count as they are"
     assert (packed - exact).abs().max() <= 1.5 * (before - exact).abs().max()
+
+
+def test_layers_with_a_common_input_are_one_product(make_llama: MakeLlama) -> None:
+    """Their outputs are those of the layers, also when a second input comes before all of them were called."""
+    model = make_llama(attention_bias=True).to(torch.bfloat16)
+    attention = model.model.layers[0].self_attn
+    first, second = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    layers = (attention.q_proj, attention.k_proj, attention.v_proj)
+    with torch.inference_mode():
+        expected = [[layer(inputs).float() for layer in layers] for inputs in (first, second)]
+        with packed_weights(model):
+            found = [layers[0](first), layers[1](first)]
+            other = [layer(second) for layer in layers]
+            found.append(layers[2](first))
+    for mine, theirs in ((found, expected[0]), (other, expected[1])):
+        for a, b in zip(mine, theirs, strict=True):
+            assert torch.allclose(a.float(), b, rtol=1 / 64, atol=1 / 64)
 
 
 def copy_in_double(model: LlamaForCausalLM) -> LlamaForCausalLM:

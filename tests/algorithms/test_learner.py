@@ -499,6 +499,36 @@ def test_a_float32_run_can_go_on_in_bfloat16(make_llama: MakeLlama, make_learner
     assert relative_difference(other.optimizer.masters, weights(learner.model)) < 2**-8
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_embeddings_get_the_gradients_of_the_tokens_that_they_met(
+    make_llama: MakeLlama, make_learner: MakeLearner, tied: bool
+) -> None:
+    """Against PyTorch's own dense gradient of the same model in float32, on tokens that come many times."""
+    exact = make_llama(1, tie_word_embeddings=tied).to(torch.bfloat16).float()
+    model = make_llama(1, tie_word_embeddings=tied).to(torch.bfloat16)
+    learner = make_learner(model, torch.optim.AdamW, learning_rate=1e-3)
+    token_ids = torch.tensor([[5, 6, 5, 5, 7, 5]])
+    for _ in range(2):
+        for each in (exact, model):
+            each(input_ids=token_ids, labels=token_ids).loss.backward()
+    place = [parameter is model.get_input_embeddings().weight for parameter in model.parameters()].index(True)
+    gradient = learner.optimizer.masters[place].grad
+    expected = exact.get_input_embeddings().weight.grad
+    assert gradient.layout == torch.strided
+    assert (gradient - expected).norm() < 2**-5 * expected.norm()
+    if not tied:
+        assert sorted(set(gradient.nonzero()[:, 0].tolist())) == [5, 6, 7]
+
+
+def test_float32_models_have_dense_gradients(make_llama: MakeLlama, make_learner: MakeLearner) -> None:
+    """Clipping and PyTorch's AdamW take no others."""
+    learner = make_learner(make_llama(1, tie_word_embeddings=False), torch.optim.AdamW, learning_rate=1e-3)
+    before = weights(learner.model)
+    learner.update(make_problems())
+    assert not identical(before, weights(learner.model))
+    assert not learner.model.get_input_embeddings().sparse
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_state_in_a_file_changes_nothing(
     make_llama: MakeLlama, make_learner: MakeLearner, tmp_path: Path, dtype: torch.dtype

@@ -207,9 +207,12 @@ def test_a_wrapped_head_is_not_plain() -> None:
 
 @pytest.mark.parametrize("tile", [1, 7 * 5, 10**9])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("kept", [0, 7 * 5 * 4 * 3 + 1, 10**9])
 def test_tiles_are_plain_autograd_on_whole_logits(
-    tile: int, temperature: float, monkeypatch: pytest.MonkeyPatch
+    tile: int, temperature: float, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whether the backward pass makes all logits again, or some, or none."""
+    monkeypatch.setattr(algorithms.logprobs, "_KEPT_BYTES", kept)
     monkeypatch.setitem(algorithms.logprobs._TILE_ELEMENTS, "cpu", tile)
     generator = torch.Generator().manual_seed(0)
     hidden = (3 * torch.randn(7, 12, generator=generator)).requires_grad_()
