@@ -31,22 +31,30 @@ class RMSNorm(torch.nn.Module):
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """(..., D) of the input's type."""
         scale = 1.0 + self.weight.float() if self.offset else self.weight
+        if not torch.is_grad_enabled():
+            return _normed(hidden, scale, self.eps)[0]
         normed: torch.Tensor = _RMSNorm.apply(hidden, scale, self.eps)  # type: ignore[no-untyped-call]
         return normed
 
 
+def _normed(hidden: torch.Tensor, scale: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The norm of (..., D) times a scale (D,), after rounding where both have one type, else before; and (..., 1) 1 / r."""
+    exact = hidden.float()
+    inverse = exact.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+    if scale.dtype == hidden.dtype:
+        return scale * (exact * inverse).to(hidden.dtype), inverse
+    return (exact * inverse).mul_(scale).to(hidden.dtype), inverse
+
+
 class _RMSNorm(torch.autograd.Function):
-    """The norm of (..., D) times a scale (D,): after rounding where both have one type, else before."""
+    """See `_normed`."""
 
     @staticmethod
     def forward(ctx: Any, hidden: torch.Tensor, scale: torch.Tensor, eps: float) -> torch.Tensor:
         """(..., D) of the input's type."""
-        exact = hidden.float()
-        inverse = exact.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+        result, inverse = _normed(hidden, scale, eps)
         ctx.save_for_backward(hidden, scale, inverse)
-        if scale.dtype == hidden.dtype:
-            return scale * (exact * inverse).to(hidden.dtype)
-        return (exact * inverse).mul_(scale).to(hidden.dtype)
+        return result
 
     @staticmethod
     @once_differentiable

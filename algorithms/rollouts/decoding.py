@@ -74,7 +74,9 @@ class _PackedProduct:
     def __call__(self, index: int, inputs: torch.Tensor) -> torch.Tensor:
         """The outputs (..., N) of one layer."""
         if inputs is not self._inputs:
-            product = torch.ops.mkldnn._linear_pointwise(inputs, self._weight, self._bias, "none", [], "")
+            product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self._weight, self._bias, "none", [], "")
+            if len(self._sizes) == 1:
+                return product
             self._inputs, self._outputs = inputs, product.split(self._sizes, dim=-1)
         outputs = self._outputs[index]
         if index == len(self._sizes) - 1:

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from algorithms.config import TrainingConfig
-from algorithms.policy import load_policy
+from algorithms.policy import TORCH_DTYPES, load_policy, load_renderer, load_tokenizer, model_source
 from algorithms.rollouts.sampling import SamplingConfig
 from algorithms.tracking import POOL, read_jsonl
 from algorithms.trainer import Trainer
@@ -133,7 +134,9 @@ def trl(workload: Workload, steps: int, folder: Path) -> Measurement:
         raise ValueError("--against trl needs TRL: pip install 'trl>=1.16' datasets") from error
     from verifiers.trl import as_reward_function
 
-    policy = load_policy(_policy_config(workload), _device())
+    config = _policy_config(workload)
+    tokenizer = load_tokenizer(config)
+    renderer = load_renderer(config, tokenizer)
     rows = write_problems(workload, folder / "problems.jsonl")
     seconds: list[float] = []
 
@@ -147,11 +150,11 @@ def trl(workload: Workload, steps: int, folder: Path) -> Measurement:
             seconds.append(time.perf_counter() - self.started)
 
     trainer = GRPOTrainer(
-        model=policy.model,
-        processing_class=policy.tokenizer,
+        model=_plain_model(workload),
+        processing_class=tokenizer,
         reward_funcs=as_reward_function(Chance(workload.success)),
         train_dataset=Dataset.from_list(
-            [{"prompt": policy.renderer.text(user_message(row["problem"])), "answer": row["answer"]} for row in rows]
+            [{"prompt": renderer.text(user_message(row["problem"])), "answer": row["answer"]} for row in rows]
         ),
         callbacks=[Clock()],
         args=GRPOConfig(
@@ -181,8 +184,8 @@ def trl(workload: Workload, steps: int, folder: Path) -> Measurement:
 
 
 def generation(workload: Workload, steps: int, folder: Path) -> Measurement:
-    """Our generation and Transformers' in turn, on one model in one process; `extra` has the others' median seconds."""
-    policy = load_policy(_policy_config(workload), _device())
+    """Our generation and Transformers' in turn, in one process; `extra` has the others' median seconds."""
+    policy, model = load_policy(_policy_config(workload), _device()), _plain_model(workload).eval()
     prompts = [policy.renderer.token_ids(user_message(question)) for question in questions(workload.problems)]
     config = SamplingConfig(max_completion_length=workload.tokens)
     rows = workload.problems * workload.generations
@@ -197,9 +200,9 @@ def generation(workload: Workload, steps: int, folder: Path) -> Measurement:
         policy.generate(prompts, workload.generations, config, list(range(rows)))
 
     def transformers() -> None:
-        generated = policy.model.generate(  # type: ignore[operator]
-            input_ids=token_ids.to(policy.model.device),
-            attention_mask=mask.to(policy.model.device),
+        generated = model.generate(  # type: ignore[operator]
+            input_ids=token_ids.to(model.device),
+            attention_mask=mask.to(model.device),
             do_sample=True,
             top_k=0,
             min_new_tokens=workload.tokens,
@@ -241,6 +244,15 @@ def peak_bytes() -> int:
 
 def _device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _plain_model(workload: Workload) -> PreTrainedModel:
+    """The model as Transformers loads it: a policy's has our attention and norms."""
+    config = _policy_config(workload)
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+        model_source(config.model_name_or_path), dtype=TORCH_DTYPES[config.dtype]
+    )
+    return model.to(_device())  # type: ignore[arg-type]
 
 
 def _policy_config(workload: Workload) -> Any:
