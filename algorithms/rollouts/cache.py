@@ -13,8 +13,9 @@ import torch
 from transformers import Cache, DynamicCache, PreTrainedConfig
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
-COLUMNS_AHEAD = 32
-"""Columns that a buffer grows by: every token is compared with all that there are, and each growth copies them."""
+_STEP = 32
+"""Buffers have a multiple of so many columns: few ahead, since every token is compared with all of them, and softmax takes half
+the time where the last vector is full."""
 
 
 class BufferedLayer(CacheLayerMixin):
@@ -68,7 +69,7 @@ class BufferedLayer(CacheLayerMixin):
         if self.keys is None:
             return new
         present, end = self.keys.shape[2], self.length + new
-        return present if end <= present else max(end, present + COLUMNS_AHEAD)
+        return present if end <= present else _rounded(end)
 
     def get_seq_length(self) -> int:
         """Columns filled."""
@@ -101,13 +102,12 @@ class RowCache(Cache):
         return (columns >= self.starts.unsqueeze(-1)) & (columns < filled)
 
 
-def merged(parts: Sequence[tuple[RowCache, torch.Tensor]], room: int = COLUMNS_AHEAD) -> RowCache:
+def merged(parts: Sequence[tuple[RowCache, torch.Tensor]]) -> RowCache:
     """Rows of several caches side by side in a new one, without the columns that none of them needs.
 
     Args:
         parts: caches of the same model, each with the indices (n,) int64 of the rows to take, in any order and number. The
             caches lose their contents layer by layer, so that there are never two copies of everything.
-        room: columns to allocate beyond those in use.
     """
     length = max(int(cache.get_seq_length() - cache.starts[rows].min()) for cache, rows in parts)
     starts = torch.cat([cache.starts[rows] - cache.get_seq_length() + length for cache, rows in parts])
@@ -120,8 +120,8 @@ def merged(parts: Sequence[tuple[RowCache, torch.Tensor]], room: int = COLUMNS_A
         layer.length = length
         layer.is_initialized = True
         chosen = list(zip(layers, (rows for _, rows in parts), strict=True))
-        layer.keys = _aligned([(part.keys, part.length, rows) for part, rows in chosen], length, room)
-        layer.values = _aligned([(part.values, part.length, rows) for part, rows in chosen], length, room)
+        layer.keys = _aligned([(part.keys, part.length, rows) for part, rows in chosen], length)
+        layer.values = _aligned([(part.values, part.length, rows) for part, rows in chosen], length)
         for part in layers:
             part.keys = part.values = None
     return result
@@ -133,12 +133,12 @@ def is_cacheable(config: PreTrainedConfig) -> bool:
     return all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers)
 
 
-def _aligned(parts: Sequence[tuple[torch.Tensor, int, torch.Tensor]], length: int, room: int) -> torch.Tensor:
+def _aligned(parts: Sequence[tuple[torch.Tensor, int, torch.Tensor]], length: int) -> torch.Tensor:
     """Rows of several buffers (R, H, C, D) in one, their filled columns ending at `length`."""
     first = parts[0][0]
     total = sum(len(rows) for _, _, rows in parts)
     # Masked columns are multiplied by 0, so they must be finite.
-    result = first.new_zeros((total, first.shape[1], length + room, first.shape[3]))
+    result = first.new_zeros((total, first.shape[1], _rounded(length + 1), first.shape[3]))
     row = 0
     for buffer, filled, rows in parts:
         kept = min(filled, length)
@@ -146,6 +146,11 @@ def _aligned(parts: Sequence[tuple[torch.Tensor, int, torch.Tensor]], length: in
         place[:, :, length - kept : length] = buffer[:, :, filled - kept : filled].index_select(0, rows)
         row += len(rows)
     return result
+
+
+def _rounded(columns: int) -> int:
+    """The columns of a buffer that has to have so many."""
+    return -(-columns // _STEP) * _STEP
 
 
 def _widened(buffer: torch.Tensor, filled: int, capacity: int) -> torch.Tensor:

@@ -162,13 +162,13 @@ def test_merged_caches_hold_each_rows_keys_and_values(make_llama: MakeLlama) -> 
     model = make_llama()
     first, first_alone = filled(model, [[5, 6, 7, 8, 9], [10, 11, 12], [13]])
     second, second_alone = filled(model, [[20, 21, 22, 23], [24, 25]])
-    result = merged([(first, torch.tensor([1, 2])), (second, torch.tensor([1, 0, 0]))], room=3)
+    result = merged([(first, torch.tensor([1, 2])), (second, torch.tensor([1, 0, 0]))])
     expected = [first_alone[1], first_alone[2], second_alone[1], second_alone[0], second_alone[0]]
     lengths = [3, 1, 2, 4, 4]
     assert result.get_seq_length() == 4, "the longest row that was taken"
     assert result.starts.tolist() == [1, 3, 2, 0, 0]
     for layer, buffers in enumerate(result.layers):
-        assert buffers.keys.shape[2] == 4 + 3
+        assert buffers.keys.shape[2] == 32
         for row, (own, length) in enumerate(zip(expected, lengths, strict=True)):
             for mine, theirs in ((buffers.keys, own.layers[layer].keys), (buffers.values, own.layers[layer].values)):
                 assert (mine[row, :, 4 - length : 4] - theirs[0]).abs().max() < 1e-5
@@ -180,8 +180,8 @@ def test_masks_show_each_rows_columns() -> None:
     cache = RowCache(torch.tensor([0, 2]))
     assert cache.mask(3).tolist() == [[True, True, True], [False, False, True]]
     cache.update(torch.zeros(2, 1, 3, 4), torch.zeros(2, 1, 3, 4), 0)
-    grown = merged([(cache, torch.tensor([0, 1]))], room=2)
-    assert grown.mask(1).tolist() == [[True, True, True, True, False], [False, False, True, True, False]]
+    grown = merged([(cache, torch.tensor([0, 1]))])
+    assert grown.mask(1).tolist() == [[True] * 4 + [False] * 28, [False, False, True, True] + [False] * 28]
 
 
 def test_buffers_grow_and_keep_what_they_hold() -> None:
@@ -196,7 +196,7 @@ def test_buffers_grow_and_keep_what_they_hold() -> None:
         assert torch.equal(values[:, :, : whole.shape[2]], -whole)
         assert not keys[:, :, whole.shape[2] :].any(), "masked columns are multiplied by 0, and must be finite"
         capacities.append(keys.shape[2])
-    assert capacities == [3, 35, 35, 67, 99]
+    assert capacities == [3, 32, 64, 64, 96]
 
 
 def test_models_with_another_memory_are_refused(byte_tokenizer: PreTrainedTokenizerFast) -> None:
