@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
+from algorithms.optimization import master_gradient
 from algorithms.packing import Packed
 from algorithms.rollouts.cache import is_cacheable
 
@@ -154,7 +155,8 @@ def tiled_logprobs(
     """`token_logprobs(hidden @ weight.T, ...)` without ever holding all logits.
 
     The forward pass keeps one number per token, the logarithm of the sum of exponentials, and a few tiles of the logits; the
-    backward pass makes the other tiles again, and writes the weight's gradient tile by tile.
+    backward pass makes the other tiles again, and writes the weight's gradient tile by tile, if the weight has a float32 master
+    into that one's gradient.
 
     Args:
         hidden: (N, D), any float type.
@@ -205,7 +207,8 @@ class _TiledLogProbs(torch.autograd.Function):
         gradient = gradient / ctx.temperature
         needs_hidden, needs_weight = ctx.needs_input_grad[:2]
         to_hidden = torch.zeros_like(hidden, dtype=log_total.dtype) if needs_hidden else None
-        to_weight = torch.empty_like(weight) if needs_weight else None
+        collected = master_gradient(weight) if needs_weight else None
+        to_weight = torch.empty_like(weight) if needs_weight and collected is None else None
         for tile, (start, size) in enumerate(_tiles(hidden, weight)):
             product = kept[tile] if tile < len(kept) else _product(hidden, weight, start, size)
             logits = _logits(product, ctx.temperature)
@@ -215,6 +218,8 @@ class _TiledLogProbs(torch.autograd.Function):
             to_logits = logits.to(hidden.dtype)
             if to_hidden is not None:
                 to_hidden += to_logits @ weight[start : start + size]
+            if collected is not None:
+                collected[start : start + size] += to_logits.T @ hidden
             if to_weight is not None:
                 torch.mm(to_logits.T, hidden, out=to_weight[start : start + size])
         return None if to_hidden is None else to_hidden.to(hidden.dtype), to_weight, None, None

@@ -52,6 +52,7 @@ class MasterOptimizer:
         self.optimizer = optimizer_class(self.masters, **kwargs)
         for index, (parameter, master) in enumerate(zip(self.parameters, self.masters, strict=True)):
             if master is not parameter:
+                parameter.master = master  # type: ignore[attr-defined]
                 parameter.register_post_accumulate_grad_hook(partial(_move_gradient, master))
             self._set_aside(index)
         if self._to_cpu:
@@ -175,10 +176,24 @@ class MasterOptimizer:
         self.rest()
 
 
+def master_gradient(parameter: torch.Tensor) -> torch.Tensor | None:
+    """The gradient that a parameter's float32 master collects, zeros at first; None if the parameter has no master.
+
+    A backward pass may add to it, part by part, instead of returning a gradient of the whole parameter.
+    """
+    master: torch.nn.Parameter | None = getattr(parameter, "master", None)
+    if master is None:
+        return None
+    if master.grad is None:
+        master.grad = torch.zeros_like(master)
+    return master.grad
+
+
 def _move_gradient(master: torch.nn.Parameter, parameter: torch.Tensor) -> None:
     """Add a parameter's gradient to its master's, and clear it."""
     gradient = parameter.grad
-    assert gradient is not None
+    if gradient is None:  # the backward pass has added it by itself
+        return
     if gradient.is_sparse:
         # Where tokens are embedded more than once, their rows are added in float32, too.
         gradient = gradient.to(master.dtype)

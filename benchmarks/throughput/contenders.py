@@ -200,7 +200,7 @@ def generation(workload: Workload, steps: int, folder: Path) -> Measurement:
         policy.generate(prompts, workload.generations, config, list(range(rows)))
 
     def transformers() -> None:
-        generated = model.generate(  # type: ignore[operator]
+        generated = model.generate(
             input_ids=token_ids.to(model.device),
             attention_mask=mask.to(model.device),
             do_sample=True,
@@ -252,7 +252,8 @@ def _plain_model(workload: Workload) -> PreTrainedModel:
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
         model_source(config.model_name_or_path), dtype=TORCH_DTYPES[config.dtype]
     )
-    return model.to(_device())  # type: ignore[arg-type]
+    model.to(torch.device(_device()))  # type: ignore[arg-type]
+    return model
 
 
 def _policy_config(workload: Workload) -> Any:

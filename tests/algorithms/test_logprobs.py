@@ -28,6 +28,7 @@ from transformers import (
 
 import algorithms.logprobs
 from algorithms.logprobs import TokenLogProbs, plain_head, tiled_logprobs, token_logprobs
+from algorithms.optimization import MasterOptimizer
 from algorithms.packing import pack
 from algorithms.samples import Sample, make_sample
 
@@ -250,6 +251,24 @@ def test_tiles_in_bfloat16_are_as_good_as_whole_logits() -> None:
         [mine] = torch.autograd.grad(tiled.sum(), parameter, retain_graph=True)
         [theirs] = torch.autograd.grad(whole.sum(), parameter, retain_graph=True)
         assert (mine - reference).norm() <= 1.1 * (theirs - reference).norm() + 1e-3 * reference.norm()
+
+
+def test_the_weights_gradient_goes_to_its_master() -> None:
+    """Two backward passes add up in float32; the weight itself never has a gradient."""
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight = (torch.randn(n, 64, generator=generator).bfloat16() for n in (40, 900))
+    token_ids = torch.randint(900, (40,), generator=generator)
+    exact = weight.double().requires_grad_()
+    logprobs = torch.log_softmax(hidden.double() @ exact.T, -1).gather(-1, token_ids[:, None])
+    [expected] = torch.autograd.grad(2 * logprobs.sum(), exact)
+    parameter = torch.nn.Parameter(weight)
+    optimizer = MasterOptimizer([parameter], torch.optim.SGD, lr=1.0)
+    for _ in range(2):
+        tiled_logprobs(hidden, parameter, token_ids, 1.0).sum().backward()
+    [master] = optimizer.masters
+    assert parameter.grad is None
+    assert master.grad is not None
+    assert (master.grad - expected).norm() < 2**-6 * expected.norm()
 
 
 def test_a_frozen_side_gets_no_gradient() -> None:
