@@ -209,7 +209,7 @@ def memory_of(device: str) -> int:
 
 
 def estimate(policy: PolicyConfig, architecture: PreTrainedConfig, config: TrainingConfig, device: str) -> Need:
-    """What a policy needs, from its architecture, on a device.
+    """What a policy needs, from its architecture and its adapter, on a device.
 
     Activations are counted as 16 values of the model's width and 3 of the feed-forward's per layer and token, a rule of thumb
     for a transformer's backward pass. The rows of a forward pass are counted as those of one prompt, which is computed once.
@@ -221,6 +221,10 @@ def estimate(policy: PolicyConfig, architecture: PreTrainedConfig, config: Train
         add_adapter(model, policy, source)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    if policy.load_in_4bit and not has_adapter(model):
+        raise ValueError(
+            f"load_in_4bit=True, but {policy.name} trains all of its weights; set use_peft too, or leave load_in_4bit out"
+        )
     text = architecture.get_text_config()
     size = _BYTES[policy.dtype]
     # Two float32 moments of AdamW; bf16 models have float32 masters too. On a CPU all of it may lie in a file.

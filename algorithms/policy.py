@@ -337,6 +337,16 @@ def model_source(name: str) -> str:
     return name
 
 
+def model_folders(folder: Path) -> list[str]:
+    """The folders of models and adapters in a folder, such as a checkpoint of a run, in order."""
+    return sorted(str(path) for path in folder.iterdir() if is_model_folder(path))
+
+
+def is_model_folder(folder: Path) -> bool:
+    """Whether a folder holds a model, or an adapter of one."""
+    return (folder / "config.json").is_file() or is_adapter_folder(folder)
+
+
 def dequantized(path: Path) -> Path:
     """A folder with the model and tokenizer of a GGUF file, as float32.
 
