@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +45,7 @@ RUN: dict[str, Any] = {
     "num_generations": 4,
     "per_device_train_batch_size": 4,
     "gradient_accumulation_steps": 2,
-    "max_completion_length": 16,
+    "max_completion_length": 40,
     "max_steps": 2,
     "eval_steps": 0,
     "save_steps": 2,
@@ -61,12 +62,12 @@ def settings(**changes: Any) -> PolicyConfig:
     return replace(TrainingConfig(use_peft=True, lora_r=4).policies()[0], **changes)
 
 
-def disturb(model: torch.nn.Module, seed: int = 0) -> None:
+def disturb(model: torch.nn.Module, seed: int = 0, scale: float = 0.3) -> None:
     """Give an adapter other weights, as training would."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in adapter_of(model).values():
-            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+            parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
 
 
 def adapter_of(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -88,7 +89,7 @@ def rows_of(seed: int = 0) -> list[Sample]:
         prompt = rng.integers(3, 64, length).tolist()
         for i in range(count):
             completion = rng.integers(3, 64, int(rng.integers(2, 9))).tolist()
-            rows.append(make_sample(prompt, completion, source="me", advantage=1.0 - i))
+            rows.append(make_sample(prompt, completion, source="me", advantage=1.5 - i))
     return rows
 
 
@@ -206,14 +207,16 @@ def test_recorded_log_probs_are_those_of_a_fresh_forward_pass() -> None:
 def test_an_update_is_plain_autograds_and_leaves_the_base_alone(
     make_llama: MakeLlama, dtype: torch.dtype, tmp_path: Path
 ) -> None:
-    """One step of SGD at rate 1 against the gradient of GRPO's loss, -mean of A log p at ratio 1, on PEFT's own model."""
-    model = make_llama().to(dtype)
+    """One step of SGD at rate 1 against the gradient of -mean of A log p, GRPO's at a ratio of 1, on PEFT's own model."""
+    model = make_llama(initializer_range=0.05).to(dtype)
     add_adapter(model, settings(), "")
-    disturb(model)
+    disturb(model, scale=0.1)
     save_adapter(model, tmp_path)
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     rows = rows_of()
-    theirs = peft.PeftModel.from_pretrained(make_llama().to(dtype), tmp_path, is_trainable=True).float()
+    theirs = peft.PeftModel.from_pretrained(
+        make_llama(initializer_range=0.05).to(dtype), tmp_path, is_trainable=True
+    ).float()
     advantages = torch.tensor([row.advantages[-1] for row in rows])
     tokens = sum(int(row.weighted.sum()) for row in rows)
     (-(whole_logprobs(theirs, rows).sum(-1) * advantages).sum() / tokens).backward()
@@ -221,7 +224,7 @@ def test_an_update_is_plain_autograds_and_leaves_the_base_alone(
     assert all(master.dtype == torch.float32 for master in optimizer.masters)
     assert len(optimizer.masters) == len(adapter_of(model))
     masters = dict(zip(adapter_of(model), [m.detach().clone() for m in optimizer.masters], strict=True))
-    config = LearnerConfig(LossConfig(), learning_rate=1.0, micro_batch_size=4, max_grad_norm=1e9)
+    config = LearnerConfig(LossConfig(loss_type="bnpo"), learning_rate=1.0, micro_batch_size=4, max_grad_norm=1e9)
     Learner("me", model, optimizer, config).update([rows])
     moved = dict(zip(adapter_of(model), optimizer.masters, strict=True))
     gradients = dict(theirs.named_parameters())
@@ -318,18 +321,16 @@ def test_the_reference_of_a_loaded_adapter_is_that_adapter(make_llama: MakeLlama
 @pytest.mark.parametrize("loaded", [False, True])
 def test_kl_is_to_the_policy_as_it_began(loaded: bool, tmp_path: Path) -> None:
     """0 in the first update and above it in the second; where adapters are loaded, too, and after a resume."""
-    changes: dict[str, Any] = {"algorithm": "grpo", "beta": 0.1, "gradient_accumulation_steps": 4}
+    changes: dict[str, Any] = {"algorithm": "grpo", "beta": 0.1, "gradient_accumulation_steps": 4, "max_steps": 3}
     if loaded:
         Trainer(run_config(tmp_path / "first", algorithm="grpo", max_steps=1)).train()
         folders = tuple(str(tmp_path / "first" / "checkpoint-1" / f"policy_{i}") for i in range(2))
         changes |= {"model_name_or_path": folders, "use_peft": False}
     Trainer(run_config(tmp_path / "run", **changes)).train()
-    kls = {
-        line["step"]: line["train/kl"] for line in read_jsonl(tmp_path / "run" / "metrics.jsonl") if "train/kl" in line
-    }
-    assert kls[1] == 0
-    assert kls[2] > 1e-6
-    Trainer(run_config(tmp_path / "again", **changes, max_steps=1)).train()
+    lines = [line for line in read_jsonl(tmp_path / "run" / "metrics.jsonl") if "train/kl" in line]
+    assert [line["train/kl"] for line in lines if line["step"] == 1] == [0, 0, 0], "two policies, and their mean"
+    assert max(line["train/kl"] for line in lines if line["step"] == 3) > 1e-6
+    Trainer(run_config(tmp_path / "again", **{**changes, "max_steps": 1})).train()
     Trainer(run_config(tmp_path / "again", **changes, resume_from_checkpoint="auto")).train()
     assert untimed(tmp_path / "again") == untimed(tmp_path / "run")
 
@@ -374,7 +375,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
 def test_checkpoints_load_with_peft_and_can_be_merged(finished: Trainer) -> None:
     folder = finished.output_dir / "checkpoint-1" / "policy_1"
     base = AutoModelForCausalLM.from_pretrained(embedded_path("tiny-qwen3"), dtype=torch.float32)
-    whole = peft.AutoPeftModelForCausalLM.from_pretrained(folder)
+    whole = peft.AutoPeftModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     ids = torch.tensor([AutoTokenizer.from_pretrained(folder)("12 + 30 =")["input_ids"]])
     with torch.no_grad():
         expected = finished.policies["policy_1"].model.eval()(ids).logits
@@ -479,7 +480,7 @@ def test_only_the_named_layers_are_adapted(make_llama: MakeLlama) -> None:
     rows = rows_of()
     with torch.no_grad():
         found = TokenLogProbs(model)(pack(rows, "cpu"))
-        assert (found - whole_logprobs(model, rows)).abs().max() < 1e-5
+        assert (found - whole_logprobs(model, rows)).abs().max() < 1e-4
 
 
 def test_without_peft_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, finished: Trainer) -> None:
@@ -495,7 +496,8 @@ def test_adapters_that_do_not_fit_are_refused(finished: Trainer, make_llama: Mak
     save_adapter(adapted(make_llama), tmp_path / "adapter")
     with pytest.raises(RuntimeError, match=r"weights are only in .* or only in the model"):
         load_adapter(finished.policies["policy_0"].model, tmp_path / "adapter")
-    (tmp_path / "adapter" / "tokenizer_config.json").unlink(missing_ok=True)
+    adapter_config = tmp_path / "adapter" / "adapter_config.json"
+    adapter_config.write_text(json.dumps({**json.loads(adapter_config.read_text()), "base_model_name_or_path": None}))
     with pytest.raises(ValueError, match="names no base_model_name_or_path"):
         load_policy(settings(model_name_or_path=str(tmp_path / "adapter")), "cpu")
     own = finished.output_dir / "checkpoint-1" / "policy_0"
@@ -525,34 +527,48 @@ def test_four_bits_need_an_adapter_and_bitsandbytes(monkeypatch: pytest.MonkeyPa
         load_policy(settings(load_in_4bit=True), "cpu")
 
 
-def four_bit_run(device: str, tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"load_in_4bit": True, "dtype": "bf16", "device": device, "beta": 0.1}
-    trainer = Trainer(run_config(tmp_path / "run", **changes, max_steps=1))
-    model: Any = trainer.policies["policy_0"].model
+def four_bit_run(make_llama: MakeLlama, device: str, tmp_path: Path) -> None:
+    """With a model whose rows are whole blocks of 64, as bitsandbytes wants them on a CPU."""
+    folder = str(tmp_path / "model")
+    make_llama(vocab_size=512, hidden_size=64).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(embedded_path("tiny-llama")).save_pretrained(folder)
+    changes: dict[str, Any] = {"model_name_or_path": folder, "load_in_4bit": True, "dtype": "bf16", "device": device}
+    config = run_config(tmp_path / "run", **changes, beta=0.1, algorithm="grpo")
+    trainer = Trainer(config)
+    policy = trainer.policies["policy_0"]
+    model: Any = policy.model
     weight = model.model.layers[0].self_attn.q_proj.base_layer.weight
-    assert weight.dtype == torch.uint8 and weight.device.type == device
-    need = trainer.plan.placements[0].need
-    assert (
-        need.weights < make_plan(run_config(tmp_path, **{**changes, "load_in_4bit": False})).placements[0].need.weights
-    )
-    before = weight.clone()
+    assert weight.dtype == torch.uint8 and weight.device == torch.device(device)
+    whole = make_plan(replace(config, load_in_4bit=(False,))).placements[0].need
+    assert trainer.plan.placements[0].need.weights < whole.weights
+    packed, reference = pack(rows_of(), device), trainer.learners["policy_0"]._reference
+    assert reference is not None
+    with torch.no_grad():
+        before = reference(packed)
     trainer.train()
-    assert torch.equal(weight, before)
-    Trainer(run_config(tmp_path / "run", **changes, resume_from_checkpoint="auto")).train()
-    assert (tmp_path / "run" / "checkpoint-2" / "policy_0" / "adapter_model.safetensors").is_file()
+    with torch.no_grad():
+        assert torch.equal(reference(packed), before), "the four bits stay as they are"
+    TokenLogProbs(model)(packed).sum().backward()
+    assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters())
+    assert sum(
+        bool(master.grad.any()) for master in trainer.learners["policy_0"].optimizer.masters if master.grad is not None
+    )
+    again = Trainer(replace(config, max_steps=3, resume_from_checkpoint="auto"))
+    again.train()
+    assert (tmp_path / "run" / "checkpoint-3" / "policy_0" / "adapter_model.safetensors").is_file()
 
 
-def test_four_bits_on_a_cpu(tmp_path: Path) -> None:
+def test_four_bits_on_a_cpu(make_llama: MakeLlama, tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes")
-    four_bit_run("cpu", tmp_path)
+    four_bit_run(make_llama, "cpu", tmp_path)
 
 
 @pytest.mark.gpu
-def test_four_bits_on_a_gpu(tmp_path: Path) -> None:
+def test_four_bits_on_a_gpu(make_llama: MakeLlama, tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes")
     if not torch.cuda.is_available():
         pytest.skip("there is no GPU")
-    four_bit_run("cuda", tmp_path)
+    four_bit_run(make_llama, "cuda:0", tmp_path)
 
 
 @pytest.mark.gpu
