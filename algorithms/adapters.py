@@ -89,6 +89,8 @@ def add_adapter(model: PreTrainedModel, config: PolicyConfig, source: str) -> No
         with torch.random.fork_rng(devices=[]):  # it draws from PyTorch's own generator, which is to stay as it was
             torch.manual_seed(derive_seed(config.seed, "adapter", config.name))
             inject_adapter_in_model(settings, model, _NAME)
+        if isinstance(settings.target_modules, set):
+            settings.target_modules = sorted(settings.target_modules)  # the same file from every process
         if saved and model.device.type != "meta":
             load_adapter(model, Path(source))
     except (OSError, RuntimeError, ValueError) as error:

@@ -5,6 +5,11 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -359,6 +364,26 @@ def test_two_steps_and_two_more_are_four(dtype: str, tmp_path: Path) -> None:
             torch.load(run / "checkpoint-4/optimizer" / f"{name}.pt", weights_only=True) for run in (straight, halted)
         ]
         torch.testing.assert_close(states[0], states[1], rtol=0, atol=0)
+
+
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    Trainer(run_config(straight, max_steps=3)).train()
+    plain = {key: value for key, value in RUN.items() if key not in ("use_peft", "save_total_limit")}
+    flags = [f"--{key}={value}" for key, value in {**plain, "max_steps": 3, "save_steps": 1}.items()]
+    command = [sys.executable, "-m", "algorithms.sgt", "--use_peft", *flags, "--output_dir", str(killed)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    while process.poll() is None and not (killed / "checkpoint-1").is_dir():
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    subprocess.run([*command, "--resume_from_checkpoint", "auto"], env=environment, check=True, capture_output=True)
+    assert untimed(straight) == untimed(killed)
+    for name in ("policy_0", "policy_1"):
+        files = [run / "checkpoint-3" / name for run in (straight, killed)]
+        for file in ("adapter_model.safetensors", "adapter_config.json"):
+            assert (files[0] / file).read_bytes() == (files[1] / file).read_bytes()
 
 
 @pytest.fixture(scope="module")
