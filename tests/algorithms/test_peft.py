@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from algorithms.rollouts.transformers import generate
 from algorithms.samples import Sample, make_sample
 from algorithms.tracking import TIME_KEYS, read_jsonl
 from benchmarks.evaluate import collect
+from benchmarks.evaluate.vllm import VllmPolicy
 
 peft = pytest.importorskip("peft", reason="the extra peft is not installed")
 
@@ -436,6 +438,13 @@ def test_a_checkpoint_of_adapters_is_evaluated(finished: Trainer) -> None:
     checkpoint = finished.output_dir / "checkpoint-1"
     assert collect._models_in(str(checkpoint)) == [str(checkpoint / "policy_0"), str(checkpoint / "policy_1")]
     assert collect._models_in(str(checkpoint / "policy_0")) == [str(checkpoint / "policy_0")]
+
+
+def test_vllm_is_not_given_adapters(finished: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
+    folder = str(finished.output_dir / "checkpoint-1" / "policy_0")
+    with pytest.raises(ValueError, match=r"policy_0', an adapter, which backend='vllm' does not load"):
+        VllmPolicy(settings(model_name_or_path=folder))
 
 
 # What it takes
