@@ -128,8 +128,13 @@ def load_adapter(model: PreTrainedModel, folder: Path) -> None:
     set_peft_model_state_dict(model, weights, _NAME)
 
 
-def quantization(config: PolicyConfig, device: str) -> dict[str, Any]:
+def quantization(config: PolicyConfig, device: str, dtype: torch.dtype) -> dict[str, Any]:
     """Arguments of `from_pretrained` that load a model in four bits (NF4, arXiv 2305.14314); none where it is not asked for.
+
+    Args:
+        config: the policy's settings.
+        device: where the model is to be, since it cannot be moved afterwards.
+        dtype: what it is computed in.
 
     Raises:
         ValueError: if bitsandbytes is missing.
@@ -140,8 +145,7 @@ def quantization(config: PolicyConfig, device: str) -> dict[str, Any]:
         raise ValueError(
             "load_in_4bit=True needs bitsandbytes; install it with: pip install bitsandbytes, or leave it out"
         )
-    computed_in = {"fp32": torch.float32, "bf16": torch.bfloat16}[config.dtype]
-    bits = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=computed_in)
+    bits = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
     return {"quantization_config": bits, "device_map": {"": device}}
 
 

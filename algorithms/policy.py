@@ -245,10 +245,11 @@ def load_policy(config: PolicyConfig, device: str) -> Policy:
     """
     tokenizer = load_tokenizer(config)
     source = model_source(config.model_name_or_path)
-    bits = quantization(config, device)
+    dtype = TORCH_DTYPES[config.dtype]
+    bits = quantization(config, device, dtype)
     with _explained(config):
         model = AutoModelForCausalLM.from_pretrained(
-            base_source(source), dtype=TORCH_DTYPES[config.dtype], trust_remote_code=config.trust_remote_code, **bits
+            base_source(source), dtype=dtype, trust_remote_code=config.trust_remote_code, **bits
         )
     if not bits:
         model.to(torch.device(device))  # type: ignore[arg-type]
