@@ -1,7 +1,7 @@
 """Checkpoints: written to a temporary folder and renamed, so that there is a whole one or none.
 
     output_dir/checkpoint-20/
-        policy_0/            loads with AutoModelForCausalLM.from_pretrained
+        policy_0/            loads with AutoModelForCausalLM.from_pretrained; an adapter with PEFT's AutoPeftModelForCausalLM
         policy_1/
         optimizer/policy_0.pt, policy_1.pt
         trainer_state.json   step, counters, sizes of the record files

@@ -20,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 from algorithms.algorithm import Algorithm, algorithm_class
 from algorithms.checkpoints import resolve_checkpoint
 from algorithms.config import (
+    AdapterOptions,
     ExchangeOptions,
     LearningOptions,
     PlacementOptions,
@@ -45,6 +46,7 @@ SECTIONS: dict[str, type[Any]] = {
     "exchange": ExchangeOptions,
     "sampling": SamplingOptions,
     "learning": LearningOptions,
+    "adapter": AdapterOptions,
     "run": RunOptions,
     "placement": PlacementOptions,
 }

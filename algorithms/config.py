@@ -40,6 +40,11 @@ PER_POLICY = (
     "optim",
     "per_device_train_batch_size",
     "chat_template",
+    "use_peft",
+    "lora_r",
+    "lora_alpha",
+    "lora_dropout",
+    "load_in_4bit",
 )
 """Fields that hold one value for all policies, or one per policy."""
 
@@ -169,6 +174,25 @@ class LearningOptions:
 
 
 @dataclass(frozen=True)
+class AdapterOptions:
+    """What is trained: all weights, or a LoRA adapter beside them."""
+
+    use_peft: tuple[bool, ...] = (False,)
+    """Train a new LoRA adapter and leave the model's own weights as they are. Without a value: all policies. A model that is
+    the folder of a saved adapter goes on with that one, whatever these options say."""
+    lora_r: tuple[int, ...] = (16,)
+    """Rank of the adapter's matrices."""
+    lora_alpha: tuple[int, ...] = (32,)
+    """The adapter's output is multiplied by lora_alpha / lora_r."""
+    lora_dropout: tuple[float, ...] = (0.0,)
+    """Share of the adapter's inputs that an update drops. Completions are sampled without, so any makes ratios noisy."""
+    lora_target_modules: tuple[str, ...] = ("all-linear",)
+    """Layers that get an adapter, by name, such as q_proj v_proj; all-linear takes all linear ones but the head."""
+    load_in_4bit: tuple[bool, ...] = (False,)
+    """Keep the model's own weights in four bits (needs bitsandbytes, and an adapter to train)."""
+
+
+@dataclass(frozen=True)
 class RunOptions:
     """How long, and what is kept."""
 
@@ -214,7 +238,14 @@ class PlacementOptions:
 
 @dataclass(frozen=True)
 class TrainingConfig(
-    PlacementOptions, RunOptions, LearningOptions, SamplingOptions, ExchangeOptions, ProblemOptions, PolicyOptions
+    PlacementOptions,
+    RunOptions,
+    AdapterOptions,
+    LearningOptions,
+    SamplingOptions,
+    ExchangeOptions,
+    ProblemOptions,
+    PolicyOptions,
 ):
     """Everything that a run depends on: the sections above as one flat dataclass.
 
@@ -228,11 +259,14 @@ class TrainingConfig(
     """
 
     def __post_init__(self) -> None:
-        for name in (*PER_POLICY, "agents", "exchange_channels"):
+        for name in (*PER_POLICY, "agents", "exchange_channels", "lora_target_modules"):
             value = getattr(self, name)
             if name in ("agents", "exchange_channels") and value is None:
                 continue
             object.__setattr__(self, name, tuple(value) if isinstance(value, list | tuple) else (value,))
+        for name in ("use_peft", "load_in_4bit"):
+            if getattr(self, name) == ():  # a flag without a value
+                object.__setattr__(self, name, (True,))
         if isinstance(self.exchange_topology, str) and self.exchange_topology.startswith("{"):
             object.__setattr__(self, "exchange_topology", yaml.safe_load(self.exchange_topology))
         for item in fields(self):
@@ -291,6 +325,18 @@ class TrainingConfig(
         for name in ("learning_rate", "per_device_train_batch_size"):
             for value in getattr(self, name):
                 _require(name, value, value > 0, "give more than 0")
+        for name in ("lora_r", "lora_alpha"):
+            for value in getattr(self, name):
+                _require(name, value, value >= 1, "give at least 1")
+        for value in self.lora_dropout:
+            _require("lora_dropout", value, 0 <= value < 1, "give a share in [0, 1); 0 is off")
+        targets = self.lora_target_modules
+        _require(
+            "lora_target_modules",
+            targets,
+            bool(targets) and ("all-linear" not in targets or len(targets) == 1),
+            "give names of layers, or all-linear alone",
+        )
         _require("max_grad_norm", self.max_grad_norm, self.max_grad_norm > 0, "give more than 0")
         _require("temperature", self.temperature, self.temperature > 0, "training needs more than 0")
         _require(
@@ -333,6 +379,13 @@ class TrainingConfig(
                 optim=_nth(self.optim, i),
                 per_device_train_batch_size=_nth(self.per_device_train_batch_size, i),
                 chat_template=_nth(self.chat_template, i),
+                use_peft=_nth(self.use_peft, i),
+                lora_r=_nth(self.lora_r, i),
+                lora_alpha=_nth(self.lora_alpha, i),
+                lora_dropout=_nth(self.lora_dropout, i),
+                lora_target_modules=self.lora_target_modules,
+                load_in_4bit=_nth(self.load_in_4bit, i),
+                seed=self.seed,
                 chat_template_kwargs=self.chat_template_kwargs,
                 trust_remote_code=self.trust_remote_code,
             )
@@ -425,6 +478,13 @@ class PolicyConfig:
     optim: str
     per_device_train_batch_size: int
     chat_template: str | None
+    use_peft: bool
+    lora_r: int
+    lora_alpha: int
+    lora_dropout: float
+    lora_target_modules: tuple[str, ...]
+    load_in_4bit: bool
+    seed: int
     chat_template_kwargs: Mapping[str, Any]
     trust_remote_code: bool
 

@@ -13,15 +13,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedConfig
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
+from algorithms.adapters import add_adapter, has_adapter, is_adapter_folder
 from algorithms.config import PolicyConfig, TrainingConfig
-from algorithms.policy import TORCH_DTYPES, load_model_config
+from algorithms.policy import TORCH_DTYPES, load_model_config, model_source
 from algorithms.tracking import table
 
 GIB = 1024**3
 
 _BYTES = {"fp32": 4, "bf16": 2}
+
+_BYTES_IN_4BIT = 0.5625
+"""Bytes of a weight in four bits, with a float32 scale for every 64."""
 
 _TINY = 5_000_000
 """Parameters below which a second CPU thread costs more than it brings."""
@@ -35,15 +39,17 @@ class Need:
     """What one policy takes, estimated from its architecture.
 
     Attributes:
-        parameters: trainable parameters.
+        parameters: of the model, an adapter included.
+        trained: how many of them are trained.
         weights: bytes of weights, gradients, optimizer state and (with beta > 0) the initial policy.
         training: bytes of activations and logits of one micro-batch.
         rollout: bytes of the key-value cache and logits of one batch of rows.
-        flops: floating-point operations of one step: 2 per parameter and token to sample, 6 to learn.
+        flops: floating-point operations of one step: 2 per parameter and token to sample, 6 to learn (4 if frozen).
         layer_calls: layers executed one after another in one step, each of which takes some time however small it is.
     """
 
     parameters: int
+    trained: int
     weights: int
     training: int
     rollout: int
@@ -110,7 +116,7 @@ class Plan:
                 p.policy.algorithm,
                 p.device,
                 p.policy.dtype,
-                f"{p.need.parameters / 1e6:.1f} M",
+                _millions(p.need),
                 str(p.policy.per_device_train_batch_size),
                 _readable(p.need.total),
                 f"{p.share:.0%}",
@@ -203,15 +209,22 @@ def memory_of(device: str) -> int:
 
 
 def estimate(policy: PolicyConfig, architecture: PreTrainedConfig, config: TrainingConfig, device: str) -> Need:
-    """What a policy needs, from its architecture, on a device.
+    """What a policy needs, from its architecture and its adapter, on a device.
 
     Activations are counted as 16 values of the model's width and 3 of the feed-forward's per layer and token, a rule of thumb
     for a transformer's backward pass. The rows of a forward pass are counted as those of one prompt, which is computed once.
     Logits are never whole in the update; while sampling there is one row of them for each completion.
     """
+    source = model_source(policy.model_name_or_path)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(architecture, trust_remote_code=policy.trust_remote_code)
+        add_adapter(model, policy, source)
     parameters = sum(parameter.numel() for parameter in model.parameters())
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    if policy.load_in_4bit and not has_adapter(model):
+        raise ValueError(
+            f"load_in_4bit=True, but {policy.name} trains all of its weights; set use_peft too, or leave load_in_4bit out"
+        )
     text = architecture.get_text_config()
     size = _BYTES[policy.dtype]
     # Two float32 moments of AdamW; bf16 models have float32 masters too. On a CPU all of it may lie in a file.
@@ -219,7 +232,11 @@ def estimate(policy: PolicyConfig, architecture: PreTrainedConfig, config: Train
     if config.offload_optimizer and device == "cpu":
         state = 0
     gradients = 4  # float32, also for bf16 models
-    weights = parameters * (size + gradients + state + (size if config.beta else 0))
+    weights = parameters * size + trained * (gradients + state)
+    if policy.load_in_4bit:
+        weights -= int(_linear_parameters(model) * (size - _BYTES_IN_4BIT))
+    if config.beta and (not has_adapter(model) or is_adapter_folder(source)):
+        weights += trained * size  # what was trained as it began; without a new adapter a model is as it began
     prompt = 256
     length = prompt + config.max_completion_length
     layers, width = text.num_hidden_layers, text.hidden_size
@@ -229,7 +246,9 @@ def estimate(policy: PolicyConfig, architecture: PreTrainedConfig, config: Train
     per_token = size * layers * (2 * width if config.gradient_checkpointing else 16 * width + 3 * feed_forward)
     rows = policy.per_device_train_batch_size
     tokens_at_once = rows * (length if config.gradient_checkpointing else config.max_completion_length) + prompt
-    training = tokens_at_once * per_token + size * width * text.vocab_size
+    training = tokens_at_once * per_token
+    if not has_adapter(model):
+        training += size * width * text.vocab_size  # the gradient of the head
     generated = config.problems_per_step * config.num_generations
     batch = min(config.generation_batch_size, generated)
     rollout = batch * (2 * size * layers * heads * head_size * length + size * text.vocab_size)
@@ -237,10 +256,11 @@ def estimate(policy: PolicyConfig, architecture: PreTrainedConfig, config: Train
     micro_batches = -(-generated // rows) * config.num_iterations
     return Need(
         parameters,
+        trained,
         weights,
         training,
         rollout,
-        flops=parameters * tokens * (2 + 6 * config.num_iterations),
+        flops=tokens * (2 * parameters + config.num_iterations * (4 * parameters + 2 * trained)),
         layer_calls=layers * (config.max_completion_length * -(-generated // batch) + 3 * micro_batches),
     )
 
@@ -256,6 +276,19 @@ def matmul_speed(device: str, dtype: torch.dtype) -> float:
         float(result[0, 0])  # waits for the device
         best = min(best, time.perf_counter() - started)
     return 2 * size**3 / best
+
+
+def _linear_parameters(model: PreTrainedModel) -> int:
+    """Parameters that are kept in four bits: those of the linear layers, but the head's and the adapter's."""
+    head, adapter = model.get_output_embeddings(), {id(p) for p in model.parameters() if p.requires_grad}
+    linear = [module for module in model.modules() if isinstance(module, torch.nn.Linear) and module is not head]
+    return sum(layer.weight.numel() for layer in linear if id(layer.weight) not in adapter)
+
+
+def _millions(need: Need) -> str:
+    """How many parameters there are, and how many of them are trained."""
+    every = f"{need.parameters / 1e6:.1f} M"
+    return every if need.trained == need.parameters else f"{need.trained / 1e6:.1f} M of {every}"
 
 
 def _readable(size: int) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from algorithms.adapters import AdapterReference, has_adapter
 from algorithms.errors import NonFiniteError
 from algorithms.logprobs import TokenLogProbs
 from algorithms.losses import Denominators, LossConfig, batch_loss, denominators
@@ -88,8 +89,10 @@ class Learner:
             keep_freed_memory(_SMALL if optimizer.in_file else _LARGE)
         optimizer.embed_sparsely(model.get_input_embeddings())
         self._forward = TokenLogProbs(model, config.temperature)
-        self._reference: TokenLogProbs | None = None
-        if config.loss.beta:
+        self._reference: TokenLogProbs | AdapterReference | None = None
+        if config.loss.beta and has_adapter(model):
+            self._reference = AdapterReference(model, config.temperature)
+        elif config.loss.beta:
             self._reference = TokenLogProbs(copy.deepcopy(model).eval().requires_grad_(False), config.temperature)
 
     def update(self, problems: Sequence[Sequence[Sample]]) -> dict[str, float]:

@@ -22,6 +22,15 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from algorithms.adapters import (
+    add_adapter,
+    base_source,
+    has_adapter,
+    is_adapter_folder,
+    load_adapter,
+    quantization,
+    save_adapter,
+)
 from algorithms.attention import use_grouped_attention
 from algorithms.config import PolicyConfig
 from algorithms.norms import use_fused_norms
@@ -176,12 +185,24 @@ class Policy:
         return [[self._completion(rollout) for rollout in group] for group in groups]
 
     def save(self, folder: Path) -> None:
-        """Write model and tokenizer, to be loaded by `from_pretrained`."""
-        self.model.save_pretrained(folder)
+        """Write model and tokenizer, to be loaded by `from_pretrained`; of a model with an adapter the adapter alone."""
+        if has_adapter(self.model):
+            save_adapter(self.model, folder)
+        else:
+            self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
     def load_weights(self, folder: Path) -> None:
-        """Take the weights that `save` wrote."""
+        """Take the weights that `save` wrote.
+
+        Raises:
+            RuntimeError: if they are another model's.
+        """
+        if has_adapter(self.model) != is_adapter_folder(folder):
+            raise RuntimeError(f"one of {folder} and the model is an adapter, and the other is not")
+        if has_adapter(self.model):
+            load_adapter(self.model, folder)
+            return
         saved = type(self.model).from_pretrained(folder, dtype=next(self.model.parameters()).dtype)
         self.model.load_state_dict(saved.state_dict())
 
@@ -223,27 +244,33 @@ def load_policy(config: PolicyConfig, device: str) -> Policy:
         ValueError: if model, tokenizer or template cannot be loaded or do not fit together.
     """
     tokenizer = load_tokenizer(config)
+    source = model_source(config.model_name_or_path)
+    dtype = TORCH_DTYPES[config.dtype]
+    bits = quantization(config, device, dtype)
     with _explained(config):
         model = AutoModelForCausalLM.from_pretrained(
-            model_source(config.model_name_or_path),
-            dtype=TORCH_DTYPES[config.dtype],
-            trust_remote_code=config.trust_remote_code,
+            base_source(source), dtype=dtype, trust_remote_code=config.trust_remote_code, **bits
         )
-    model.to(torch.device(device))  # type: ignore[arg-type]
+    if not bits:
+        model.to(torch.device(device))  # type: ignore[arg-type]
     use_grouped_attention(model)
     use_fused_norms(model)
+    add_adapter(model, config, source)
     return Policy(config.name, model, tokenizer, load_renderer(config, tokenizer))
 
 
 def load_tokenizer(config: PolicyConfig) -> PreTrainedTokenizerBase:
-    """A policy's tokenizer.
+    """A policy's tokenizer; of an adapter without one its model's.
 
     Raises:
         ValueError: if there is none.
     """
+    source = model_source(config.model_name_or_path)
+    if not (Path(source) / "tokenizer_config.json").is_file():
+        source = base_source(source)
     with _explained(config):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            model_source(config.model_name_or_path), trust_remote_code=config.trust_remote_code
+            source, trust_remote_code=config.trust_remote_code
         )
     return tokenizer
 
@@ -265,7 +292,7 @@ def load_model_config(config: PolicyConfig) -> PreTrainedConfig:
     """
     with _explained(config):
         architecture: PreTrainedConfig = AutoConfig.from_pretrained(
-            model_source(config.model_name_or_path), trust_remote_code=config.trust_remote_code
+            base_source(model_source(config.model_name_or_path)), trust_remote_code=config.trust_remote_code
         )
     return architecture
 
@@ -309,6 +336,16 @@ def model_source(name: str) -> str:
     if name.endswith(".gguf"):
         return str(dequantized(Path(name)))
     return name
+
+
+def model_folders(folder: Path) -> list[str]:
+    """The folders of models and adapters in a folder, such as a checkpoint of a run, in order."""
+    return sorted(str(path) for path in folder.iterdir() if is_model_folder(path))
+
+
+def is_model_folder(folder: Path) -> bool:
+    """Whether a folder holds a model, or an adapter of one."""
+    return (folder / "config.json").is_file() or is_adapter_folder(folder)
 
 
 def dequantized(path: Path) -> Path:

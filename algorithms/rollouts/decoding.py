@@ -40,7 +40,9 @@ def _products(model: PreTrainedModel) -> Iterator[list[torch.nn.Linear]]:
     layers: dict[int, torch.nn.Linear] = {id(layer): layer for layer in filter(_is_plain, model.modules())}
     for module in model.modules():
         for names in _SIBLINGS:
-            found = [layers.get(id(getattr(module, name, None))) for name in names]
+            children = [getattr(module, name, None) for name in names]
+            # A layer with an adapter holds the model's own one.
+            found = [layers.get(id(getattr(child, "base_layer", child))) for child in children]
             together = [layer for layer in found if layer is not None]
             if len(together) == len(names) and len({(x.bias is None, x.in_features) for x in together}) == 1:
                 for sibling in together:

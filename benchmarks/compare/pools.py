@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from algorithms.policy import model_folders
 from algorithms.pools import EMBEDDED, embedded_path
 from mrl_env.problems import names
 from mrl_env.problems.files import is_problem_file
@@ -61,7 +62,7 @@ def find_pool(spec: str) -> Pool:
         if len(models) < 2:
             raise ValueError(f"pool={spec!r} has one model; give at least two")
         return Pool(name or "+".join(Path(model).name for model in models), models)
-    models = tuple(str(path.parent) for path in sorted(Path(expanded).glob("*/config.json")))
+    models = tuple(model_folders(Path(expanded))) if Path(expanded).is_dir() else ()
     if len(models) < 2:
         raise ValueError(
             f"pool={spec!r} is no folder with at least two model folders; give 'tiny', 'small', such a folder, or models "

@@ -13,10 +13,12 @@ import verifiers
 from algorithms.config import PolicyConfig, TrainingConfig
 from algorithms.evaluation import Answerer, Answers, answer
 from algorithms.policy import (
+    is_model_folder,
     load_model_config,
     load_policy,
     load_renderer,
     load_tokenizer,
+    model_folders,
     model_source,
     read_template,
 )
@@ -79,11 +81,11 @@ def policy_configs(config: TrainingConfig) -> list[PolicyConfig]:
 
 
 def _models_in(name: str) -> list[str]:
-    """The model folders in a checkpoint of a run; else the name itself."""
+    """The folders of models and adapters in a checkpoint of a run; else the name itself."""
     folder = Path(name)
-    if not folder.is_dir() or (folder / "config.json").exists():
+    if not folder.is_dir() or is_model_folder(folder):
         return [name]
-    return sorted(str(path.parent) for path in folder.glob("*/config.json")) or [name]
+    return model_folders(folder) or [name]
 
 
 def settings_hash(evaluation: Evaluation, policy: PolicyConfig) -> str:

@@ -10,6 +10,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from algorithms.adapters import is_adapter_folder
 from algorithms.config import PolicyConfig
 from algorithms.policy import load_renderer, load_tokenizer, model_source
 from algorithms.rollouts.sampling import SamplingConfig
@@ -44,6 +45,11 @@ class VllmPolicy:
         self.renderer = load_renderer(config, tokenizer)
         self._text = TextTokenizer(tokenizer)
         source = model_source(config.model_name_or_path)
+        if is_adapter_folder(source):
+            raise ValueError(
+                f"policies has {config.model_name_or_path!r}, an adapter, which backend='vllm' does not load; use "
+                "--backend transformers, or merge it into its model"
+            )
         self._vllm = vllm
         self._engine = vllm.LLM(
             model=source,

@@ -65,7 +65,7 @@ def test_unknown_devices_are_named() -> None:
 
 def test_what_does_not_fit_is_refused_with_what_would_help() -> None:
     policy = TrainingConfig().policies()[0]
-    need = Need(parameters=1, weights=3 * 2**30, training=2**30, rollout=2**29, flops=1.0, layer_calls=1)
+    need = Need(parameters=1, trained=1, weights=3 * 2**30, training=2**30, rollout=2**29, flops=1.0, layer_calls=1)
     placements = tuple(Placement(policy, "cpu", need, 0.5) for _ in range(2))
     refuse_overload(Plan(placements, {"cpu": 8 * 2**30}, threads=1))
     with pytest.raises(ValueError, match=r"device='cpu' has 7.0 GiB, but .* about 8.0 GiB; lower") as error:
