@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RUNS ?= runs/demo
 
-.PHONY: demo test check format lint types pool clean
+.PHONY: demo test check format lint types docs pool clean
 
 ## Train the embedded pool with GRPO and then with SGT, and compare.
 demo: $(VENV)/.installed
@@ -35,6 +35,10 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+## Build the pages of docs/ into build/site; a link that leads nowhere stops it.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 ## Rebuild the embedded pool from its seed (about 15 minutes).
 pool: $(VENV)/.installed
 	$(BIN)/python -m algorithms.pools.build
@@ -63,4 +67,9 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "Installing the development tools into $(VENV) ..."
 	@$(BIN)/python -m pip install -c constraints.txt -e '.[dev]' >$(VENV)/install.log 2>&1 || { cat $(VENV)/install.log; exit 1; }
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@echo "Installing MkDocs into $(VENV) ..."
+	@$(BIN)/python -m pip install -c constraints.txt -e '.[docs]' >$(VENV)/install.log 2>&1 || { cat $(VENV)/install.log; exit 1; }
 	@touch $@

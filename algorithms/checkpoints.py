@@ -126,7 +126,7 @@ def claim_folder(output_dir: Path, *, resuming: bool, overwrite: bool) -> None:
     """Make a run's folder, and refuse one that already holds a run.
 
     Raises:
-        ValueError: if it does, and the run is neither resumed nor to be overwritten.
+        ValueError: if it does, and the run is neither resumed nor to be overwritten; or if the folder cannot be made.
     """
     occupied = (output_dir / "metrics.jsonl").exists() or bool(list_checkpoints(output_dir))
     if occupied and not resuming and not overwrite:
@@ -134,7 +134,12 @@ def claim_folder(output_dir: Path, *, resuming: bool, overwrite: bool) -> None:
             f"output_dir={str(output_dir)!r} already holds a run; choose another, go on with --resume_from_checkpoint auto, "
             "or begin anew with --overwrite_output_dir"
         )
-    output_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        output_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"output_dir={str(output_dir)!r} cannot be made ({error.strerror}); name a folder that you may write to"
+        ) from error
 
 
 def clear_run(output_dir: Path) -> None:

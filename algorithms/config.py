@@ -268,7 +268,7 @@ class TrainingConfig(
             if getattr(self, name) == ():  # a flag without a value
                 object.__setattr__(self, name, (True,))
         if isinstance(self.exchange_topology, str) and self.exchange_topology.startswith("{"):
-            object.__setattr__(self, "exchange_topology", yaml.safe_load(self.exchange_topology))
+            object.__setattr__(self, "exchange_topology", _parsed_topology(self.exchange_topology))
         for item in fields(self):
             object.__setattr__(self, item.name, _typed(item.name, getattr(self, item.name), str(item.type)))
         self._check_policies()
@@ -297,7 +297,10 @@ class TrainingConfig(
         names = agent_names(self.agents if self.agents is not None else count)
         for name in RESERVED_NAMES & set(names):
             raise ValueError(f"agents has the name {name!r}, which a run's folder uses itself; choose another")
-        readers(self.exchange_topology, names)
+        try:
+            readers(self.exchange_topology, names)
+        except ValueError as error:  # which speaks of the environment's argument `topology`
+            raise ValueError(f"exchange_{error}") from error
         if self.verifier_options and self.verifier is None:
             raise ValueError(f"verifier_options={self.verifier_options!r}, but no verifier is named; set verifier")
         for channel in self.exchange_channels or ():
@@ -507,6 +510,20 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     return values
 
 
+def _parsed_topology(text: str) -> Any:
+    """A mapping that was written as text, on the command line.
+
+    Raises:
+        ValueError: if it is no YAML or JSON.
+    """
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(
+            f'exchange_topology={text!r} is no mapping; write JSON such as \'{{"policy_0": ["policy_1"]}}\''
+        ) from error
+
+
 def _nth(values: tuple[T, ...], i: int) -> T:
     return values[0] if len(values) == 1 else values[i]
 
@@ -515,6 +532,9 @@ def _require(name: str, value: Any, holds: bool, remedy: str) -> None:
     if not holds:
         raise ValueError(f"{name}={value!r} is invalid; {remedy}")
 
+
+_KINDS = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "text"}
+"""What a value of a type is called in messages."""
 
 _NUMBERS: dict[str, type[int] | type[float]] = {"int": int, "float": float}
 
@@ -543,7 +563,9 @@ def _typed(name: str, value: Any, annotation: str) -> Any:
         if kind == "str" and isinstance(value, str):
             return value
     if set(kinds) <= {"bool", "int", "float", "str", "None"}:
-        raise ValueError(f"{name}={value!r} is no {' or '.join(kind for kind in kinds if kind != 'None')}")
+        wanted = " or ".join(_KINDS[kind] for kind in kinds if kind != "None")
+        types = " or ".join(kind for kind in kinds if kind != "None")
+        raise ValueError(f"{name}={value!r} is no {types}; give {wanted}")
     return value
 
 

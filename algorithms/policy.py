@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import torch
 from transformers import (
     AutoConfig,
@@ -67,14 +68,25 @@ class PromptRenderer:
         self._template_kwargs = dict(chat_template_kwargs or {})
 
     def text(self, messages: Sequence[Message]) -> str:
-        """The prompt as text, with the place of the answer opened."""
-        rendered = self._tokenizer.apply_chat_template(
-            [dict(message) for message in messages],
-            chat_template=self._template,
-            tokenize=False,
-            add_generation_prompt=True,
-            **self._template_kwargs,
-        )
+        """The prompt as text, with the place of the answer opened.
+
+        Raises:
+            ValueError: if the template is malformed, or refuses the messages.
+        """
+        try:
+            rendered = self._tokenizer.apply_chat_template(
+                [dict(message) for message in messages],
+                chat_template=self._template,
+                tokenize=False,
+                add_generation_prompt=True,
+                **self._template_kwargs,
+            )
+        except jinja2.TemplateError as error:
+            roles = ", ".join(message["role"] for message in messages)
+            raise ValueError(
+                f"chat_template cannot render messages of the roles {roles} ({error}); correct the template, or give "
+                "chat_template 'plain'"
+            ) from error
         return str(rendered)
 
     def token_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
@@ -124,10 +136,16 @@ class Policy:
                 f"the model of {name} ({model.config.model_type}) carries more than keys and values from token to token, which "
                 "cannot be sampled from here; choose a model with plain or sliding-window attention"
             )
+        # Without added tokens: some models have one more, for images, than the language model embeds.
+        if tokenizer.vocab_size > embeddings:
+            raise ValueError(
+                f"model and tokenizer of {name} do not belong together: the tokenizer has {tokenizer.vocab_size} tokens, the "
+                f"model embeds {embeddings}; take both from one model"
+            )
         if max(self.eos_token_ids) >= embeddings:
             raise ValueError(
                 f"model and tokenizer of {name} do not belong together: token {max(self.eos_token_ids)} has no embedding "
-                f"among the model's {embeddings}"
+                f"among the model's {embeddings}; take both from one model"
             )
 
     def check_prompt(self, prompt_ids: Sequence[int], max_completion_length: int) -> None:

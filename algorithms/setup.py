@@ -46,7 +46,7 @@ def make_env(
         "seed": config.seed,
     }
     if ":" in config.env:
-        made: ParallelEnv[str, Any, Any] = import_dotted(config.env)(**arguments)
+        made: ParallelEnv[str, Any, Any] = import_dotted(config.env, "env")(**arguments)
         return made
     return mrl_env.make(config.env, **arguments)
 
@@ -78,7 +78,13 @@ def load_eval_problems(config: TrainingConfig) -> list[Problem]:
     options = config.source_options(held_out=True) or training.get("problem_options", {})
     domain = None if ":" in config.env else mrl_env.spec(config.env).kwargs.get("domain")
     source = load_problems(problems, split="test", seed=config.seed, domain=domain, **options)
-    return [source[i] for i in range(min(config.eval_size, len(source)))]
+    found = [source[i] for i in range(min(config.eval_size, len(source)))]
+    for i, problem in enumerate(found):
+        if not isinstance(problem, Problem):
+            raise ValueError(
+                f"eval_problems[{i}] is a {type(problem).__name__}; a source gives mrl_env.Problem records"
+            )
+    return found
 
 
 def check_answers(problems: Iterable[Problem], verifier: Verifier | None) -> None:
@@ -146,7 +152,7 @@ def make_learner(config: TrainingConfig, policy: Policy, total_steps: int, outpu
     try:
         optimizer = MasterOptimizer(
             policy.model.parameters(),
-            import_dotted(settings.optim),
+            import_dotted(settings.optim, "optim"),
             offload=output_dir if config.offload_optimizer else None,
             lr=settings.learning_rate,
             **arguments,

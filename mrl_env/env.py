@@ -115,8 +115,8 @@ class MutualEnv(ParallelEnv[str, Observation, Action]):
         self.source = load_problems(problems, split=split, seed=seed, domain=domain, **(problem_options or {}))
         if problems_per_episode > len(self.source):
             raise ValueError(
-                f"problems_per_episode={problems_per_episode} exceeds the {len(self.source)} problems of the source; "
-                "lower it or give more problems"
+                f"problems_per_episode={problems_per_episode} (problems_per_step of a run) exceeds the {len(self.source)} "
+                "problems of the source; lower it or give more problems"
             )
         self.channels = _channels_by_agent(channels, self.possible_agents)
         self.exchange = exchange if exchange is not None else MemoryExchange(self.possible_agents, topology)

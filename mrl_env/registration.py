@@ -67,7 +67,7 @@ def spec(id: str) -> EnvSpec:
     try:
         return pettingzoo.spec("parallel", id)
     except PettingZooRegistryError as error:
-        raise ValueError(f"id={id!r} is not a registered environment{did_you_mean(id, _ours)}") from error
+        raise ValueError(f"env id={id!r} is not registered{did_you_mean(id, _ours)}") from error
 
 
 def make(id: str, **kwargs: Any) -> ParallelEnv:

@@ -15,22 +15,33 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
 
 
-def import_dotted(path: str) -> Any:
+def import_dotted(path: str, field: str = "path") -> Any:
     """The object at `pkg.module:Name`.
+
+    Args:
+        path: the module, a colon, and the name in it.
+        field: the user's setting that holds the path, for messages.
 
     Raises:
         ValueError: if the path is malformed, the module cannot be imported or has no such attribute.
     """
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute:
-        raise ValueError(f"{path!r} is not a dotted path; write 'pkg.module:Name'")
+        raise ValueError(f"{field}={path!r} is not a dotted path; write 'pkg.module:Name'")
     try:
         found: Any = importlib.import_module(module_name)
     except ImportError as error:
-        raise ValueError(f"{path!r}: module {module_name!r} cannot be imported ({error})") from error
+        raise ValueError(
+            f"{field}={path!r}: module {module_name!r} cannot be imported ({error}); start from the folder that it lies in, "
+            "or install it"
+        ) from error
+    except SyntaxError as error:
+        raise ValueError(
+            f"{field}={path!r}: module {module_name!r} is no Python ({error}); correct that line"
+        ) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise ValueError(f"{path!r}: {module_name!r} has no {attribute!r}{did_you_mean(part, dir(found))}")
+            raise ValueError(f"{field}={path!r}: {module_name!r} has no {attribute!r}{did_you_mean(part, dir(found))}")
         found = getattr(found, part)
     return found
 
@@ -44,7 +55,7 @@ def look_up(name: str, registry: Mapping[str, Any], kind: str) -> Any:
     if name in registry:
         return registry[name]
     if ":" in name:
-        return import_dotted(name)
+        return import_dotted(name, kind)
     raise ValueError(
         f"{kind}={name!r} is unknown{did_you_mean(name, registry)} (or give a dotted path 'pkg.module:Name')"
     )

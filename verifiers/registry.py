@@ -53,6 +53,10 @@ def make(name: str, **options: Any) -> Verifier:
         verifier = factory(**options)
     except TypeError as error:
         raise ValueError(f"verifier={name!r} cannot be made with options {options!r}: {error}") from error
+    if not isinstance(verifier, Verifier):
+        raise ValueError(
+            f"verifier={name!r} makes a {type(verifier).__name__}, which has no verify(completion, answer); add that method"
+        )
     return resolve(verifier)
 
 

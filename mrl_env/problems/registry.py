@@ -125,7 +125,7 @@ def _resolve(problems: str | ProblemSource, split: str, seed: int, options: dict
     if problems.startswith("hub:") or is_problem_file(problems):
         return load_rows(problems, split, **options)
     if ":" in problems:
-        return _construct(import_dotted(problems), problems, split, seed, options)
+        return _construct(import_dotted(problems, "problems"), problems, split, seed, options)
     raise ValueError(
         f"problems={problems!r} is neither a registered source nor a .jsonl, .json, .csv or .parquet file"
         f"{did_you_mean(problems, names())}"
