@@ -9,14 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
 import torch
 
-from algorithms.config import TrainingConfig
+from algorithms.config import AdapterOptions, TrainingConfig
 from algorithms.setup import make_env
 from algorithms.tracking import table
 from benchmarks.compare.measure import Measurement
@@ -190,6 +190,10 @@ def check_problems(cells: Sequence[Cell]) -> None:
 def config_hash(job: Job) -> str:
     """Depends on all that decides a run's records, but the code."""
     settings = {key: value for key, value in job.config.to_dict().items() if key not in _PLACE}
+    adapters = AdapterOptions()
+    if all(getattr(job.config, option.name) == getattr(adapters, option.name) for option in fields(AdapterOptions)):
+        # Runs from before there were adapters have none either.
+        settings = {key: value for key, value in settings.items() if not hasattr(adapters, key)}
     return settings_hash(settings, job.measurement.key(), job.every)
 
 

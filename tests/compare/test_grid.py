@@ -328,6 +328,9 @@ def test_a_run_is_known_by_what_decides_it(tmp_path: Path) -> None:
         for more in (["--max_steps", "99"], ["--eval_steps", "10"], ["--eval_size", "99"], ["--first_seed", "1"])
     ]
     assert len({base.hash, *others}) == 5
+    assert base.hash == "f71121acd4", "that of docs/results/tiny, from before there were adapters"
+    (adapted,) = cells("--algorithms", "grpo", "--seeds", "1", "--use_peft", "True")
+    assert adapted.hash != base.hash
     shutil.copytree(tmp_path / "copy", tmp_path / "changed")
     assert cells("--algorithms", "grpo", "--seeds", "1", "--pool", str(tmp_path / "changed"))[0].hash != base.hash
 
