@@ -68,7 +68,7 @@ def test_every_example_is_quoted_on_a_page() -> None:
     assert files == {file for page, file, _ in QUOTES if page.startswith("docs/")}
 
 
-TRIED_BELOW = ("Trainer(config)", "easy-algebra-v0")
+TRIED_BELOW = ("Trainer(config)", "easy-algebra-v0", "AutoPeftModelForCausalLM")
 """What stands in blocks that have a test of their own."""
 
 PYTHON = [
@@ -97,6 +97,19 @@ def test_training_in_python(tmp_path: Path) -> None:
     shown = run(code, tmp_path)
     assert "policy_0 (tiny-llama)" in shown and "policy_1 (tiny-qwen3)" in shown
     assert (tmp_path / "runs/readme/checkpoint-2/policy_0/model.safetensors").exists()
+
+
+def test_a_saved_adapter_is_merged(tmp_path: Path) -> None:
+    """With the page's code, after a run of one step instead of sixty."""
+    pytest.importorskip("peft")
+    (code,) = (block for block in blocks("docs/adapters.md", "python") if "AutoPeftModelForCausalLM" in block)
+    trained = (
+        "from algorithms import Trainer, TrainingConfig\n"
+        "config = TrainingConfig(use_peft=True, max_steps=1, problems_per_step=8, eval_steps=0, output_dir='runs/mine')\n"
+        "Trainer(config).train()\n"
+    )
+    shown = run(trained + code.replace("checkpoint-60", "checkpoint-1") + "\nprint(type(model).__name__)", tmp_path)
+    assert shown.split()[-1] == "LlamaForCausalLM"
 
 
 def test_ones_own_environment(tmp_path: Path) -> None:
