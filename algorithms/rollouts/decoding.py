@@ -18,8 +18,8 @@ _SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 def packed_weights(model: PreTrainedModel) -> Iterator[None]:
     """Within it the bfloat16 layers of a model on a CPU use reordered copies of their weights, which must not change meanwhile.
 
-    Layers with a common input become one product. The products are the same, and for a few rows up to a third faster. On
-    other devices nothing happens.
+    Layers with a common input become one product. The products are the same, and for a few rows faster by up to a quarter, and
+    where they are joined by a seventh more. On other devices nothing happens.
     """
     packed: list[torch.nn.Module] = []
     if model.device.type == "cpu" and torch.backends.mkldnn.is_available():
