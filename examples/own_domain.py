@@ -2,6 +2,8 @@
 
 python -m algorithms.sgt --problems own_domain:Bills      # by the class's dotted path
 python own_domain.py                                      # by the id that is registered below
+
+The embedded policy_1 cannot add yet, so its first steps may earn nothing, which is said in a warning.
 """
 
 import sys

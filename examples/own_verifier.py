@@ -1,6 +1,6 @@
 """A verifier of one's own: the last number decides, and a long text earns half.
 
-python -m algorithms.sgt --verifier own_verifier:Brief --verifier_options '{"limit": 40}'
+python -m algorithms.sgt --verifier own_verifier:Brief --verifier_options '{"limit": 20}'
 """
 
 import re

@@ -41,4 +41,4 @@ for episode in range(3):
             torch.stack(losses).mean().backward()
             optimizers[agent].step()
             optimizers[agent].zero_grad()
-        print(f"episode {episode}: {agent} earned {rewards[agent]:.2f}, learnt from {len(losses)} peer successes")
+        print(f"episode {episode}: {agent} earned {rewards[agent]:.2f}, peer successes learnt from: {len(losses)}")

@@ -89,7 +89,7 @@ def test_own_algorithm(tmp_path: Path) -> None:
 def test_research_loop(tmp_path: Path) -> None:
     shown = run("research_loop.py", ["research_loop.py"], tmp_path)
     assert "policy_0 #0" in shown and "policy_1 #3" in shown
-    learnt = [int(number) for number in re.findall(r"learnt from (\d+) peer successes", shown)]
+    learnt = [int(number) for number in re.findall(r"peer successes learnt from: (\d+)", shown)]
     assert len(learnt) == 6 and sum(learnt) > 0
 
 
