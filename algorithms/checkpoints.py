@@ -15,14 +15,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-
-import torch
-
-from algorithms.learner import Learner
-from algorithms.policy import Policy
 
 _NAME = re.compile(r"checkpoint-(\d+)")
 
@@ -30,13 +25,20 @@ _NAME = re.compile(r"checkpoint-(\d+)")
 def save_checkpoint(
     output_dir: Path,
     step: int,
-    policies: Mapping[str, Policy],
-    learners: Mapping[str, Learner],
+    save_policies: Callable[[Path], None],
     state: Mapping[str, Any],
     config_yaml: str,
     limit: int | None = None,
 ) -> Path:
     """Write `checkpoint-{step}`, unless it is there already, and remove the oldest ones beyond the limit.
+
+    Args:
+        output_dir: the run's folder.
+        step: that is done.
+        save_policies: writes models and optimizers into a folder.
+        state: counters, as JSON.
+        config_yaml: the resolved configuration.
+        limit: checkpoints kept; None keeps all.
 
     Raises:
         OSError: if it cannot be written (disk full, read-only); what was half written is removed, earlier checkpoints stay.
@@ -47,12 +49,8 @@ def save_checkpoint(
         return folder
     shutil.rmtree(scratch, ignore_errors=True)
     try:
-        for name, policy in policies.items():
-            policy.save(scratch / name)
-        (scratch / "optimizer").mkdir()
-        for name, learner in learners.items():
-            torch.save(learner.state_dict(), scratch / "optimizer" / f"{name}.pt")
-            learner.optimizer.rest()
+        scratch.mkdir()
+        save_policies(scratch)
         (scratch / "config.yaml").write_text(config_yaml, encoding="utf-8")
         (scratch / "trainer_state.json").write_text(json.dumps({"step": step, **state}, indent=2), encoding="utf-8")
         scratch.rename(folder)
@@ -66,36 +64,6 @@ def save_checkpoint(
         for old in list_checkpoints(output_dir)[:-limit]:
             shutil.rmtree(old)
     return folder
-
-
-def load_checkpoint(folder: Path, policies: Mapping[str, Policy], learners: Mapping[str, Learner]) -> dict[str, Any]:
-    """Put weights and optimizers back; returns what `save_checkpoint` got as state, and `step`.
-
-    Raises:
-        ValueError: if the folder is no checkpoint of these policies.
-    """
-    state = _read_state(folder)
-    for name, policy in policies.items():
-        if not (folder / name).is_dir():
-            saved = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name != "optimizer")
-            raise ValueError(
-                f"{folder} has no policy {name!r} (it has {', '.join(saved)}); resume with the same policies"
-            )
-        try:
-            policy.load_weights(folder / name)
-        except RuntimeError as error:
-            raise ValueError(
-                f"{folder / name} holds another model than {name} is; resume with the same models"
-            ) from error
-        learner = learners[name]
-        device = next(policy.model.parameters()).device
-        # What will lie in a file is not read into memory first.
-        state_of = torch.load(
-            folder / "optimizer" / f"{name}.pt", map_location=device, weights_only=True, mmap=learner.optimizer.in_file
-        )
-        learner.load_state_dict(state_of)
-        policy.version = learner.version
-    return state
 
 
 def list_checkpoints(output_dir: Path) -> list[Path]:
@@ -118,7 +86,7 @@ def resolve_checkpoint(output_dir: Path, resume_from_checkpoint: str | None) -> 
     if resume_from_checkpoint == "auto":
         checkpoints = list_checkpoints(output_dir)
         return checkpoints[-1] if checkpoints else None
-    _read_state(Path(resume_from_checkpoint))
+    read_state(Path(resume_from_checkpoint))
     return Path(resume_from_checkpoint)
 
 
@@ -155,7 +123,12 @@ def forget_later_checkpoints(output_dir: Path, step: int) -> None:
             shutil.rmtree(path)
 
 
-def _read_state(folder: Path) -> dict[str, Any]:
+def read_state(folder: Path) -> dict[str, Any]:
+    """What `save_checkpoint` got as state, and `step`.
+
+    Raises:
+        ValueError: if the folder is no checkpoint.
+    """
     path = folder / "trainer_state.json"
     if not path.is_file():
         raise ValueError(

@@ -1,9 +1,9 @@
 """The trainer: one step is a straight line.
 
-    reset -> every policy generates -> env.step (verify, publish, read the peers) -> rows -> learner.update -> log -> save
+    reset -> every policy generates -> env.step (verify, publish, read the peers) -> every policy learns -> log -> save
 
-It knows no algorithm by name: each policy's algorithm turns scored groups and peers' records into rows, and each policy's
-learner executes rows.
+It knows no algorithm by name, and not where the policies live: each one's worker turns scored groups and peers' records into rows
+and learns from them (`algorithms/worker.py`), and a backend reaches the workers (`algorithms/backends`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,29 +20,25 @@ import torch
 from pettingzoo import ParallelEnv
 from tqdm.auto import tqdm
 
-import mrl_env
 from algorithms.alarms import Alarms
 from algorithms.algorithm import Algorithm
+from algorithms.backends import Backend, LocalBackend
 from algorithms.checkpoints import (
     claim_folder,
     clear_run,
     forget_later_checkpoints,
-    load_checkpoint,
+    read_state,
     resolve_checkpoint,
     save_checkpoint,
 )
 from algorithms.config import TrainingConfig, read_yaml
 from algorithms.devices import Plan, make_plan
-from algorithms.evaluation import ProblemResult, evaluate, summarize
 from algorithms.interruption import Interruption
-from algorithms.metrics import completion_metrics, exchange_metrics
-from algorithms.policy import load_policy
-from algorithms.samples import Group, Sample
-from algorithms.setup import check_answers, load_eval_problems, make_env, make_exchange, make_learner, planned_steps
+from algorithms.policy import Policy
+from algorithms.setup import check_answers, load_eval_problems, make_env, make_exchange, planned_steps
 from algorithms.tracking import POOL, Tracker, evaluations, table
+from algorithms.worker import Lesson, Worker
 from mrl_env.exchange import peer_experiences
-from mrl_env.seeding import derive_seed
-from mrl_env.types import Completion, Experience
 
 logger = logging.getLogger(__name__)
 
@@ -102,11 +97,12 @@ class Trainer:
         if getattr(source, "stored", False):  # rows of a file; what a source makes is checked as it is asked
             check_answers((source[i] for i in range(len(source))), config.make_verifier())
         self.total_steps = planned_steps(config, self.env)
-        self.policies = {p.name: load_policy(p, self.plan.device(p.name)) for p in config.policies()}
-        self.learners = {
-            name: make_learner(config, policy, self.total_steps, self.output_dir)
-            for name, policy in self.policies.items()
-        }
+        self.backend: Backend = LocalBackend(
+            [
+                Worker(config, name, algorithm, self.plan.device(name), self.total_steps, self.output_dir)
+                for name, algorithm in self.algorithms.items()
+            ]
+        )
         self.alarms = {
             name: Alarms(name, reads_peers="rollouts" in algorithm.channels and len(names) > 1)
             for name, algorithm in self.algorithms.items()
@@ -118,7 +114,8 @@ class Trainer:
             clear_run(self.output_dir)
             self.tracker = Tracker(self.output_dir)
         else:
-            state = load_checkpoint(checkpoint, self.policies, self.learners)
+            self.backend.load(checkpoint)
+            state = read_state(checkpoint)
             self.step = state["step"]
             logger.info("going on from %s: %d of %d steps are done", checkpoint, self.step, self.total_steps)
             _warn_of_changes(checkpoint, config)
@@ -184,39 +181,19 @@ class Trainer:
         started = time.perf_counter()
         step = self.step + 1
         observations, _ = self.env.reset(options={"episode": self.step})
-        prompts = {
-            name: [policy.renderer.token_ids(messages) for messages in observations[name]["prompts"]]
-            for name, policy in self.policies.items()
-        }
-        completions: dict[str, list[list[Completion]]] = {}
-        seconds: dict[str, dict[str, float]] = {name: {} for name in self.policies}
-        for name, policy in self.policies.items():
-            with _timed(seconds[name], "time/generate"):
-                completions[name] = policy.generate(
-                    prompts[name],
-                    self.config.num_generations,
-                    self.config.sampling(),
-                    self._rollout_seeds(name, step, len(prompts[name])),
-                    self.config.generation_batch_size,
-                )
-        environment: dict[str, float] = {}
-        with _timed(environment, "time/environment"):
-            observations, _, _, _, infos = self.env.step(completions)
+        rollouts = self.backend.rollout(step, {name: observations[name]["prompts"] for name in self.algorithms})
+        answered = time.perf_counter()
+        observations, _, _, _, infos = self.env.step({name: said.completions for name, said in rollouts.items()})
+        environment = {"time/environment": time.perf_counter() - answered}
         self.step = step  # from here on weights move; what fails before leaves the run as it was
-        metrics: dict[str, dict[str, float]] = {}
-        for name, policy in self.policies.items():
-            learner = self.learners[name]
-            with _timed(seconds[name], "time/rows"):
-                groups = self._groups(name, infos[name], prompts[name], completions[name])
-                rows, exchanged = self._rows(name, groups, peer_experiences(observations[name]))
-            with _timed(seconds[name], "time/update"):
-                # Models may draw (dropout); what they draw depends on the place, not on the history.
-                torch.manual_seed(derive_seed(self.config.seed, "update", name, self.step))
-                updated = learner.update(rows)
-            policy.version = learner.version
-            metrics[name] = {**completion_metrics(groups), **exchanged, **updated, **seconds[name]}
-            self._log_completions(name, groups)
-            self.alarms[name].check(self.step, metrics[name])
+        lessons = {
+            name: Lesson(infos[name]["problems"], said, infos[name]["verdicts"], peer_experiences(observations[name]))
+            for name, said in rollouts.items()
+        }
+        metrics = self.backend.learn(step, lessons)
+        for name, lesson in lessons.items():
+            self._log_completions(name, lesson)
+            self.alarms[name].check(step, metrics[name])
         self._log(metrics, {**environment, "step_time": time.perf_counter() - started})
         return metrics
 
@@ -230,8 +207,7 @@ class Trainer:
         return save_checkpoint(
             self.output_dir,
             self.step,
-            self.policies,
-            self.learners,
+            self.backend.save,
             {
                 "alarms": {name: alarms.state() for name, alarms in self.alarms.items()},
                 "sizes": self.tracker.sizes(),
@@ -239,6 +215,22 @@ class Trainer:
             self.config.to_yaml(),
             self.config.save_total_limit,
         )
+
+    @property
+    def workers(self) -> dict[str, Worker]:
+        """The policies' workers, where they live in this process.
+
+        Raises:
+            ValueError: if they live in other processes.
+        """
+        if not isinstance(self.backend, LocalBackend):
+            raise ValueError("the workers live in other processes; use the local backend to reach them")
+        return self.backend.workers
+
+    @property
+    def policies(self) -> dict[str, Policy]:
+        """The policies, where they live in this process; see `workers`."""
+        return {name: worker.policy for name, worker in self.workers.items()}
 
     def results(self) -> dict[str, dict[str, float]]:
         """The newest evaluation of each policy."""
@@ -264,65 +256,13 @@ class Trainer:
             lines += [table((f"{name} ({models[name]})", "before", "after", "change"), rows), ""]
         return "\n".join(lines)
 
-    def _rollout_seeds(self, name: str, step: int, problems: int) -> list[int]:
-        return [
-            derive_seed(self.config.seed, "rollout", name, step, p, g)
-            for p in range(problems)
-            for g in range(self.config.num_generations)
-        ]
-
-    def _groups(
-        self,
-        name: str,
-        info: Mapping[str, Any],
-        prompts: Sequence[tuple[int, ...]],
-        completions: Sequence[Sequence[Completion]],
-    ) -> list[Group]:
-        """One group per problem."""
-        seed = derive_seed(self.config.seed, "algorithm", self.step)
-        return [
-            Group(problem, name, prompt, tuple(answers), verdicts, seed, self._scorer(name, prompt))
-            for problem, prompt, answers, verdicts in zip(
-                info["problems"], prompts, completions, info["verdicts"], strict=True
-            )
-        ]
-
-    def _scorer(self, name: str, prompt: tuple[int, ...]) -> Callable[[Sequence[Sequence[int]]], list[float]]:
-        def mean_logprobs(candidates: Sequence[Sequence[int]]) -> list[float]:
-            rows = [((*prompt, *candidate), len(prompt)) for candidate in candidates]
-            return [float(logprobs.mean()) for logprobs in self.learners[name].logprobs(rows)]
-
-        return mean_logprobs
-
-    def _rows(
-        self, name: str, groups: Sequence[Group], peers: Sequence[Sequence[Experience]]
-    ) -> tuple[list[list[Sample]], dict[str, float]]:
-        """Training rows per problem, and the metrics of what crossed."""
-        retokenize = mrl_env.Retokenizer(self.policies[name].text, self.config.max_completion_length)
-        algorithm = self.algorithms[name]
-        rows = [algorithm.rows(group, seen, retokenize) for group, seen in zip(groups, peers, strict=True)]
-        return rows, exchange_metrics(name, rows, retokenize)
-
     def _evaluate(self) -> None:
         """Evaluate all policies on the held-out problems and record it."""
-        config = self.config
-        verifier = config.make_verifier()
-        summaries: dict[str, dict[str, float]] = {}
-        total = len(self.policies) * len(self.eval_problems) * (1 + config.eval_samples)
+        total = len(self.algorithms) * len(self.eval_problems) * (1 + self.config.eval_samples)
         with self._progress(f"evaluating at step {self.step}", total, "completion") as bar:
-            for name, policy in self.policies.items():
-                results: list[ProblemResult] = evaluate(
-                    policy,
-                    self.eval_problems,
-                    config.sampling(),
-                    config.eval_samples,
-                    config.seed,
-                    verifier,
-                    config.generation_batch_size,
-                    bar.update,
-                )
-                summaries[name] = summarize(results)
-                self.tracker.metrics(self.step, name, "eval", summaries[name])
+            summaries = self.backend.evaluate(self.eval_problems, bar.update)
+        for name, summary in summaries.items():
+            self.tracker.metrics(self.step, name, "eval", summary)
         self.tracker.metrics(self.step, POOL, "eval", _mean_of(list(summaries.values())))
         self.tracker.flush()
 
@@ -335,21 +275,23 @@ class Trainer:
         averages = _mean_of([{key: values[key] for key in sorted(shared)} for values in metrics.values()])
         self.tracker.metrics(self.step, POOL, "train", {**averages, **pool})
 
-    def _log_completions(self, name: str, groups: Sequence[Group]) -> None:
+    def _log_completions(self, name: str, lesson: Lesson) -> None:
+        """Keep what a policy said to the first problems of a step."""
+        answers = zip(lesson.problems, lesson.rollouts.completions, lesson.verdicts, strict=True)
         self.tracker.completions(
             [
                 {
                     "step": self.step,
                     "policy": name,
-                    "problem": group.problem.id,
-                    "question": group.problem.question,
-                    "answer": group.problem.answer,
+                    "problem": problem.id,
+                    "question": problem.question,
+                    "answer": problem.answer,
                     "completion": completion.text,
                     "finish_reason": completion.finish_reason,
                     **asdict(verdict),
                 }
-                for group in groups[: self.config.log_completions]
-                for completion, verdict in zip(group.completions, group.verdicts, strict=True)
+                for problem, completions, verdicts in itertools.islice(answers, self.config.log_completions)
+                for completion, verdict in zip(completions, verdicts, strict=True)
             ]
         )
 
@@ -398,13 +340,6 @@ def _warn_of_changes(checkpoint: Path, config: TrainingConfig) -> None:
     if changed:
         differences = "; ".join(f"{key}: {old!r} is now {new!r}" for key, (old, new) in changed.items())
         logger.warning("the run goes on with other settings than it began with: %s", differences)
-
-
-@contextmanager
-def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
-    started = time.perf_counter()
-    yield
-    seconds[name] = time.perf_counter() - started
 
 
 def _mean_of(summaries: Sequence[Mapping[str, float]]) -> dict[str, float]:

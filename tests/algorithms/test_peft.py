@@ -271,7 +271,7 @@ def test_every_algorithm_trains_adapters_alone(changes: dict[str, Any], tmp_path
     }
     trainer.train()
     for name, policy in trainer.policies.items():
-        assert trainer.learners[name].version > 0
+        assert trainer.workers[name].learner.version > 0
         changed = {key for key, p in policy.model.named_parameters() if not torch.equal(p, before[name][key])}
         assert changed and changed <= adapter_of(policy.model).keys()
     losses = [line for line in read_jsonl(tmp_path / "metrics.jsonl") if "train/loss" in line]
@@ -575,7 +575,7 @@ def four_bit_run(make_llama: MakeLlama, device: str, tmp_path: Path) -> None:
     assert weight.dtype == torch.uint8 and weight.device == torch.device(device)
     whole = make_plan(replace(config, load_in_4bit=(False,))).placements[0].need
     assert trainer.plan.placements[0].need.weights < whole.weights
-    packed, reference = pack(rows_of(), device), trainer.learners["policy_0"]._reference
+    packed, reference = pack(rows_of(), device), trainer.workers["policy_0"].learner._reference
     assert reference is not None
     with torch.no_grad():
         before = reference(packed)
@@ -585,7 +585,7 @@ def four_bit_run(make_llama: MakeLlama, device: str, tmp_path: Path) -> None:
     TokenLogProbs(model)(packed).sum().backward()
     assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters())
     assert sum(
-        bool(master.grad.any()) for master in trainer.learners["policy_0"].optimizer.masters if master.grad is not None
+        bool(master.grad.any()) for master in trainer.workers["policy_0"].learner.optimizer.masters if master.grad is not None
     )
     again = Trainer(replace(config, max_steps=3, resume_from_checkpoint="auto"))
     again.train()
@@ -612,5 +612,5 @@ def test_adapters_train_on_a_gpu(dtype: str, tmp_path: Path) -> None:
         pytest.skip("there is no GPU")
     trainer = Trainer(run_config(tmp_path / "run", dtype=dtype, beta=0.1, device="cuda:0"))
     trainer.train()
-    assert all(learner.version > 0 for learner in trainer.learners.values())
+    assert all(worker.learner.version > 0 for worker in trainer.workers.values())
     assert all(policy.model.device.type == "cuda" for policy in trainer.policies.values())

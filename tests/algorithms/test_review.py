@@ -154,7 +154,7 @@ class TestChoices:
 
     def test_another_optimizer_does_not_get_adams_arguments(self, tmp_path: Path) -> None:
         trainer = Trainer(config(tmp_path / "a", optim="torch.optim:SGD"))
-        assert isinstance(trainer.learners["policy_0"].optimizer.optimizer, torch.optim.SGD)
+        assert isinstance(trainer.workers["policy_0"].learner.optimizer.optimizer, torch.optim.SGD)
         with pytest.raises(ValueError, match=r"optim='torch.optim:SGD' cannot be made with .*betas"):
             Trainer(config(tmp_path / "b", optim="torch.optim:SGD", optim_args={"betas": (0.9, 0.99)}))
 

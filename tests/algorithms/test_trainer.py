@@ -303,13 +303,13 @@ class TestFaults:
 
         trainer = Trainer(config(tmp_path / "run", max_skipped_updates=1, eval_steps=0, algorithm="grpo"))
 
-        class Poisoned(type(trainer.algorithms["policy_1"])):  # type: ignore[misc]
+        class Poisoned(type(trainer.workers["policy_1"].algorithm)):  # type: ignore[misc]
             def rows(self, group: Any, peers: Any, retokenize: Any) -> Any:
                 rows = super().rows(group, peers, retokenize)
                 rows[0].advantages[-1] = np.nan
                 return rows
 
-        trainer.algorithms["policy_1"] = Poisoned()
+        trainer.workers["policy_1"].algorithm = Poisoned()
         with pytest.raises(NonFiniteError, match="policy_1: loss or gradient was not finite"):
             trainer.train()
 
