@@ -2,8 +2,8 @@
 
     reset -> every policy generates -> env.step (verify, publish, read the peers) -> every policy learns -> log -> save
 
-It knows no algorithm by name, and not where the policies live: each one's worker turns scored groups and peers' records into rows
-and learns from them (`algorithms/worker.py`), and a backend reaches the workers (`algorithms/backends`).
+It knows no algorithm by name, and not where the policies live: each one's worker turns scored groups and peers' records into
+rows and learns from them (`algorithms/worker.py`), and a backend reaches the workers (`algorithms/backends`).
 """
 
 from __future__ import annotations

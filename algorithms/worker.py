@@ -148,9 +148,7 @@ class Worker:
             "time/update": time.perf_counter() - made,
         }
 
-    def evaluate(
-        self, problems: Sequence[Problem], progress: Callable[[int], None] | None = None
-    ) -> dict[str, float]:
+    def evaluate(self, problems: Sequence[Problem], progress: Callable[[int], None] | None = None) -> dict[str, float]:
         """Answer held-out problems.
 
         Args:
@@ -203,9 +201,7 @@ class Worker:
         device = next(self.policy.model.parameters()).device
         # What will lie in a file is not read into memory first.
         mmap = self.learner.optimizer.in_file
-        state = torch.load(
-            folder / "optimizer" / f"{self.name}.pt", map_location=device, weights_only=True, mmap=mmap
-        )
+        state = torch.load(folder / "optimizer" / f"{self.name}.pt", map_location=device, weights_only=True, mmap=mmap)
         self.learner.load_state_dict(state)
         self.policy.version = self.learner.version
 

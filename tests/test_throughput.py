@@ -133,7 +133,18 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
         "random",
         "offloaded",
     }
-    assert json.loads(stored.read_text())["results"]["step tiny-llama"]["random"][0]["parts"]["update"] > 0
+    content = json.loads(stored.read_text())
+    assert content["results"]["step tiny-llama"]["random"][0]["parts"]["update"] > 0
+    # Asked again it measures only what is missing.
+    del content["results"]["step tiny-llama"]["random"]
+    content["results"]["step tiny-llama"]["offloaded"][0]["seconds"] = [7.0]
+    stored.write_text(json.dumps(content))
+    assert main(["--models", "tiny-llama", "--quick", "--only", "step", "--output", str(stored)]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["step tiny-llama"]["offloaded"] == 7.0
+    assert captured.err.count("s a step") == 1
+    with pytest.raises(ValueError, match="holds measurements with workload"):
+        main(["--models", "tiny-llama", "--output", str(stored)])
 
 
 def test_scaling_changes_one_thing_at_a_time(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from algorithms.interruption import Interruption
 from algorithms.policy import Policy, load_policy
 from algorithms.tracking import POOL
 from benchmarks.compare.measure import Measurement, from_json, measure, reach, to_json, unreachable
+from benchmarks.files import replace_file
 
 STOPPED = 130
 """Exit status of a run that was interrupted and saved."""
@@ -178,13 +179,6 @@ def commit() -> str | None:
     except OSError:
         return None
     return found.stdout.strip() or None
-
-
-def replace_file(path: Path, values: Any) -> None:
-    """Write JSON such that there is the whole file or none."""
-    scratch = path.with_name(f".{path.name}.part")
-    scratch.write_text(json.dumps(values, indent=1), encoding="utf-8")
-    scratch.replace(path)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from algorithms.tracking import table
+from benchmarks.files import replace_file
 from benchmarks.throughput.contenders import Measurement
 from benchmarks.throughput.workload import Workload
 
@@ -217,6 +218,39 @@ def show(results: Mapping[str, Results], models: Sequence[str], workload: Mappin
     return "\n".join(lines)
 
 
+def as_json(results: Mapping[str, Results]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Measurements by contest and contender, as plain data."""
+    return {
+        name: {label: [asdict(measurement) for measurement in measured] for label, measured in found.items()}
+        for name, found in results.items()
+    }
+
+
+def stored_results(path: Path | None, about: Mapping[str, Any]) -> dict[str, Results]:
+    """The measurements that a file holds already; none without a file.
+
+    Args:
+        path: of the file.
+        about: machine, workload and steps, which must be those of the file.
+
+    Raises:
+        ValueError: if they are not, or the file holds something else.
+    """
+    if path is None or not path.exists():
+        return {}
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    for key, value in json.loads(json.dumps(about)).items():
+        if stored.get(key) != value:
+            raise ValueError(
+                f"output={str(path)!r} holds measurements with {key} {stored.get(key)!r}, but now it is {value!r}; "
+                "give another file"
+            )
+    return {
+        name: {label: [Measurement(**m) for m in measured] for label, measured in found.items()}
+        for name, found in stored["results"].items()
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, run, print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.throughput", description=__doc__.splitlines()[0])
@@ -229,28 +263,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=2, help="measured steps of each process, after one to warm up (2)")
     parser.add_argument("--quick", action="store_true", help="one pair, one step, 4 x 4 completions of 16 tokens")
     parser.add_argument("--only", help="only contests whose name begins with this")
-    parser.add_argument("--output", type=Path, help="also write all measurements as JSON")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help="keep all measurements in this JSON file; those that it has already are not made again",
+    )
     options = parser.parse_args(arguments)
     shape = Workload(model=(), dtype=options.dtype)
     pairs, steps = options.pairs, options.steps
     if options.quick:
         shape, pairs, steps = replace(shape, problems=4, generations=4, tokens=16), 1, 1
-    results: dict[str, Results] = {}
-    chosen = contests(options.models, shape, steps, against_trl=options.against == "trl")
-    for contest in chosen:
+    about = {"machine": machine(), "workload": asdict(shape), "steps": steps}
+    results = stored_results(options.output, about)
+    for contest in contests(options.models, shape, steps, against_trl=options.against == "trl"):
         if options.only and not contest.name.startswith(options.only):
             continue
-        found: Results = {label: [] for label, _, _ in contest.entries}
+        found = results.setdefault(contest.name, {})
         for pair in range(1 if contest.name == "generation" else pairs):
             for label, kind, workload in contest.entries:
-                found[label].append(run(kind, workload, contest.steps))
-                print(
-                    f"{contest.name}, {label}, {pair + 1}: {seconds(found[label][-1:]):.2f} s a step", file=sys.stderr
-                )
-        results[contest.name] = found
-        if options.output:
-            stored = {name: {label: [asdict(m) for m in ms] for label, ms in r.items()} for name, r in results.items()}
-            options.output.write_text(json.dumps({"machine": machine(), "results": stored}, indent=1), encoding="utf-8")
+                measured = found.setdefault(label, [])
+                if len(measured) > pair:
+                    continue
+                measured.append(run(kind, workload, contest.steps))
+                print(f"{contest.name}, {label}, {pair + 1}: {seconds(measured[-1:]):.2f} s a step", file=sys.stderr)
+                if options.output:
+                    replace_file(options.output, {**about, "results": as_json(results)})
     if options.only:
         print(json.dumps({name: {label: seconds(ms) for label, ms in r.items()} for name, r in results.items()}))
     else:

@@ -585,7 +585,9 @@ def four_bit_run(make_llama: MakeLlama, device: str, tmp_path: Path) -> None:
     TokenLogProbs(model)(packed).sum().backward()
     assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters())
     assert sum(
-        bool(master.grad.any()) for master in trainer.workers["policy_0"].learner.optimizer.masters if master.grad is not None
+        bool(master.grad.any())
+        for master in trainer.workers["policy_0"].learner.optimizer.masters
+        if master.grad is not None
     )
     again = Trainer(replace(config, max_steps=3, resume_from_checkpoint="auto"))
     again.train()
