@@ -33,7 +33,8 @@ from algorithms.config import (
 )
 from algorithms.devices import make_plan
 from algorithms.errors import NonFiniteError
-from algorithms.policy import load_renderer, load_tokenizer
+from algorithms.planning.cluster import Cluster, described
+from algorithms.policy import has_tokenizer, load_renderer, load_tokenizer
 from algorithms.setup import make_env, planned_steps
 from algorithms.trainer import Trainer
 from mrl_env.exchange import MemoryExchange
@@ -61,6 +62,9 @@ class CommandOptions:
     """YAML file with the keys below; flags win over it."""
     dry_run: bool = False
     """Print the resolved configuration, the plan and one prompt per policy, and train nothing."""
+    cluster: Mapping[str, Any] = field(default_factory=dict)
+    """With dry_run, a cluster to plan for instead of this machine, where each policy has processes of its own: nodes, and of
+    each node gpus, gpu_memory, cpus, memory, such as '{nodes: 2, gpus: 8, gpu_memory: 80GiB, cpus: 96, memory: 1TiB}'."""
 
 
 def main(algorithm: str, arguments: Sequence[str] | None = None) -> None:
@@ -78,8 +82,10 @@ def main(algorithm: str, arguments: Sequence[str] | None = None) -> None:
     try:
         command, config = parse(algorithm, arguments)
         if command.dry_run:
-            print(dry_run(config))
+            print(dry_run(config, described(command.cluster) if command.cluster else None))
             return
+        if command.cluster:
+            raise ValueError(f"cluster={dict(command.cluster)!r} is for a plan alone; add --dry_run, or leave it out")
         trainer = Trainer(config)
     except ValueError as error:
         sys.exit(_failure(error, 2))
@@ -134,18 +140,25 @@ def parse(algorithm: str, arguments: Sequence[str]) -> tuple[CommandOptions, Tra
     return command, config
 
 
-def dry_run(config: TrainingConfig) -> str:
+def dry_run(config: TrainingConfig, cluster: Cluster | None = None) -> str:
     """What a run would do: the resolved configuration, the plan, and one rendered prompt per policy.
+
+    Args:
+        config: the run's.
+        cluster: to plan for; by default this machine.
 
     Raises:
         ValueError: if the run could not begin.
     """
-    plan = make_plan(config)
+    plan = make_plan(config, cluster)
     names = [policy.name for policy in config.policies()]
     env = make_env(config, dict(zip(names, config.algorithms(), strict=True)), MemoryExchange(names))
     observations, _ = env.reset()
     prompts = []
     for policy in config.policies():
+        if not has_tokenizer(policy):
+            prompts.append(f"--- no prompt of {policy.name}: {policy.model_name_or_path} has no tokenizer")
+            continue
         renderer = load_renderer(policy, load_tokenizer(policy))
         prompts.append(f"--- a prompt of {policy.name}\n{renderer.text(observations[policy.name]['prompts'][0])}")
     steps = planned_steps(config, env)

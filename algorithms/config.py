@@ -31,6 +31,9 @@ Dtype = Literal["fp32", "bf16"]
 RESERVED_NAMES = {"pool", "optimizer", "config.yaml", "trainer_state.json"}
 """Names that no policy may have: a checkpoint and the records use them."""
 
+PLACEMENTS = ("shared", "dedicated", "colocated")
+"""The modes of placement."""
+
 PER_POLICY = (
     "algorithm",
     "model_name_or_path",
@@ -228,12 +231,13 @@ class RunOptions:
 class PlacementOptions:
     """Where policies run."""
 
-    placement: Literal["shared", "dedicated"] = "shared"
-    """shared: policies take turns on the devices; dedicated: each has its own."""
+    placement: str = "shared"
+    """shared: policies take turns on the devices; dedicated: each has its own, and of several some learn and others sample;
+    colocated: each has its own, which all learn and all sample; or a YAML file that says who gets which devices."""
     device: tuple[str, ...] = ("auto",)
     """Devices to place policies on, such as cpu or cuda:0 cuda:1; auto takes all GPUs, or else the CPU."""
     num_threads: int | None = None
-    """CPU threads of PyTorch. Bit-identical reruns need the same number."""
+    """CPU threads of PyTorch, of each policy where they work at the same time. Bit-identical reruns need the same number."""
 
 
 @dataclass(frozen=True)
@@ -309,8 +313,12 @@ class TrainingConfig(
         for dtype in self.dtype:
             if dtype not in ("fp32", "bf16"):
                 raise ValueError(f"dtype={dtype!r} is unknown; use 'fp32' or 'bf16'")
+        if self.placement not in PLACEMENTS and not self.placement.endswith((".yaml", ".yml")):
+            raise ValueError(
+                f"placement={self.placement!r} is unknown; use one of {', '.join(PLACEMENTS)}, or a .yaml file that says who "
+                "gets which devices"
+            )
         for name, allowed in (
-            ("placement", ("shared", "dedicated")),
             ("loss_type", ("grpo", "bnpo", "dr_grpo", "dapo", "gspo")),
             ("lr_scheduler_type", ("constant", "linear", "cosine")),
         ):

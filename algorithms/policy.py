@@ -293,6 +293,13 @@ def load_tokenizer(config: PolicyConfig) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def has_tokenizer(config: PolicyConfig) -> bool:
+    """Whether a policy's model has a tokenizer: False for a folder with an architecture alone, which is enough for a plan."""
+    folder = Path(base_source(model_source(config.model_name_or_path)))
+    files = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
+    return not folder.is_dir() or any((folder / name).is_file() for name in files)
+
+
 def load_renderer(config: PolicyConfig, tokenizer: PreTrainedTokenizerBase) -> PromptRenderer:
     """A policy's renderer, with the configured template.
 

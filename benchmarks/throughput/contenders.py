@@ -48,16 +48,14 @@ class Measurement:
     extra: dict[str, float] = field(default_factory=dict)
 
 
-def ours(workload: Workload, steps: int, folder: Path) -> Measurement:
-    """Whole steps of the trainer, as a user runs them."""
-    rows = folder / "problems.jsonl"
-    write_problems(workload, rows)
-    config = TrainingConfig(
+def our_config(workload: Workload, steps: int, folder: Path) -> TrainingConfig:
+    """The run of a workload: so many steps after one to warm up, on the problems that `write_problems` put into the folder."""
+    return TrainingConfig(
         model_name_or_path=workload.model,
         algorithm=(workload.algorithm,),
         dtype=(workload.dtype,),  # type: ignore[arg-type]
         env="math-mutual-v0",
-        problems=str(rows),
+        problems=str(folder / "problems.jsonl"),
         verifier=f"benchmarks.throughput.workload:{'Planned' if workload.planned else 'Chance'}",
         verifier_options={} if workload.planned else {"success": workload.success},
         problems_per_step=workload.problems,
@@ -72,7 +70,12 @@ def ours(workload: Workload, steps: int, folder: Path) -> Measurement:
         save_steps=0,
         output_dir=str(folder / "run"),
     )
-    trainer = Trainer(config)
+
+
+def ours(workload: Workload, steps: int, folder: Path) -> Measurement:
+    """Whole steps of the trainer, as a user runs them."""
+    write_problems(workload, folder / "problems.jsonl")
+    trainer = Trainer(our_config(workload, steps, folder))
     if workload.planned:
         for number, policy in enumerate(trainer.policies.values()):
             policy.generate = partial(_planned, policy.generate, number, workload.tokens)  # type: ignore[method-assign]

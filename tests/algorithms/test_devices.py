@@ -11,44 +11,95 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
 
 from algorithms import TrainingConfig
-from algorithms.devices import Need, Placement, Plan, available_devices, make_plan, refuse_overload
+from algorithms.config import read_yaml
+from algorithms.devices import available_devices, make_plan
+from algorithms.planning.cluster import described
+from algorithms.planning.estimates import operations
 from algorithms.pools import embedded_path
+
+QWEN_MATH: dict[str, Any] = {
+    "vocab_size": 151_936, "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12,
+    "num_key_value_heads": 2, "max_position_embeddings": 4096, "tie_word_embeddings": True,
+}  # fmt: skip
+"""The architecture of Qwen2.5-Math-1.5B."""
+
+QWEN3: dict[str, Any] = {
+    "vocab_size": 151_936, "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16,
+    "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 32_768, "tie_word_embeddings": True,
+}  # fmt: skip
+"""The architecture of Qwen3-1.7B-Base."""
+
+
+@pytest.fixture
+def paper_pool(tmp_path: Path) -> tuple[str, ...]:
+    """Folders with the architectures of the paper's pool, without weights or tokenizers."""
+    Qwen2Config(**QWEN_MATH).save_pretrained(tmp_path / "Qwen2.5-Math-1.5B")
+    Qwen3Config(**QWEN3).save_pretrained(tmp_path / "Qwen3-1.7B-Base")
+    return str(tmp_path / "Qwen2.5-Math-1.5B"), str(tmp_path / "Qwen3-1.7B-Base")
+
+
+def paper_config(models: tuple[str, ...], **changes: Any) -> TrainingConfig:
+    """`configs/paper_pool.yaml` with models that are at hand."""
+    values = read_yaml(Path(__file__).parents[2] / "configs" / "paper_pool.yaml")
+    return TrainingConfig.from_dict({**values, "model_name_or_path": models, **changes})
 
 
 def test_parameters_are_those_of_the_loaded_models() -> None:
     plan = make_plan(TrainingConfig())
     for placement, name in zip(plan.placements, ("tiny-llama", "tiny-qwen3"), strict=True):
         model = AutoModelForCausalLM.from_pretrained(embedded_path(name))
-        assert placement.need.parameters == sum(p.numel() for p in model.parameters())
+        assert placement.model.parameters == sum(p.numel() for p in model.parameters())
+        head = model.get_output_embeddings().weight
+        assert placement.model.head == head.numel()
+        assert placement.model.embeddings == (0 if model.get_input_embeddings().weight is head else head.numel())
 
 
-def test_weights_by_hand() -> None:
+def test_the_paper_pool_from_its_architectures(paper_pool: tuple[str, ...]) -> None:
+    plan = make_plan(paper_config(paper_pool), described({"gpus": 4, "gpu_memory": "80GiB"}))
+    # What the hub says of these models: 1.54 and 1.72 billion parameters.
+    assert [round(p.model.parameters / 1e9, 2) for p in plan.placements] == [1.54, 1.72]
+    assert [p.work.name for p in plan.placements] == ["policy_0", "policy_1"]
+
+
+@pytest.mark.parametrize("mode", ["shared", "dedicated", "colocated"])
+@pytest.mark.parametrize(("nodes", "gpus"), [(1, 4), (1, 8), (2, 8)])
+def test_the_paper_pool_on_clusters(paper_pool: tuple[str, ...], mode: str, nodes: int, gpus: int) -> None:
+    cluster = described({"nodes": nodes, "gpus": gpus, "gpu_memory": "80GiB"})
+    plan = make_plan(paper_config(paper_pool, placement=mode), cluster)
+    used = set().union(*(p.devices for p in plan.placements))
+    assert len(used) > gpus * nodes / 2
+    assert not plan.overloaded()
+    assert ("0/cuda:0" in str(plan)) == (nodes > 1)
+
+
+def test_state_by_hand() -> None:
     fp32, bf16, with_reference, in_file = (
-        make_plan(TrainingConfig(device="cpu", **changes)).placements[0].need  # type: ignore[arg-type]
+        next(iter(make_plan(TrainingConfig(device="cpu", **changes)).placements[0].memory.values()))  # type: ignore[arg-type]
         for changes in ({}, {"dtype": "bf16"}, {"beta": 0.1}, {"dtype": "bf16", "offload_optimizer": True})
     )
-    # fp32: weight 4, gradient 4, two moments 8. bf16: weight 2, master 4 with its gradient 4, moments 8.
-    assert fp32.weights == 16 * fp32.parameters
-    assert bf16.weights == 18 * bf16.parameters
-    assert with_reference.weights == 20 * fp32.parameters
-    assert in_file.weights == 6 * bf16.parameters, "masters and moments are not in memory"
+    parameters = make_plan(TrainingConfig()).placements[0].model.parameters
+    # fp32: weight 4, two moments 8. bf16: weight 2, master 4, moments 8. The gradient of 4 comes and goes.
+    assert fp32.resting == 12 * parameters
+    assert bf16.resting == 14 * parameters
+    assert with_reference.resting == 16 * parameters
+    assert in_file.resting == 2 * parameters, "masters and moments are not in memory"
 
 
-def test_work_and_shares() -> None:
+def test_shares() -> None:
     config = TrainingConfig(problems_per_step=4, per_device_train_batch_size=16, max_completion_length=10)
     plan = make_plan(config)
-    first = plan.placements[0].need
+    first = plan.placements[0]
     # 32 completions of 10 tokens: 2 operations per parameter to sample and 6 to learn.
-    assert first.flops == first.parameters * 320 * 8
-    assert sum(placement.share for placement in plan.placements) == pytest.approx(1)
+    assert operations(first.model, first.work) == first.model.parameters * 320 * 8
+    assert sum(map(plan.share, plan.placements)) == pytest.approx(1)
 
 
 def test_shared_takes_turns_and_dedicated_needs_a_device_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr("algorithms.devices.memory_of", lambda device: 2**40)
+    monkeypatch.setattr("algorithms.planning.cluster.memory_of", lambda device: 2**40)
     three = TrainingConfig(model_name_or_path=("tiny-llama", "tiny-qwen3", "tiny-llama"))
     assert [p.device for p in make_plan(three).placements] == ["cuda:0", "cuda:1", "cuda:0"]
     two = TrainingConfig(placement="dedicated")
@@ -57,20 +108,40 @@ def test_shared_takes_turns_and_dedicated_needs_a_device_each(monkeypatch: pytes
         make_plan(replace(three, placement="dedicated"))
 
 
-def test_unknown_devices_are_named() -> None:
-    with pytest.raises(ValueError, match=r"device='cuda:7' does not exist here; use one of cpu"):
+def test_dedicated_cores() -> None:
+    plan = make_plan(TrainingConfig(placement="dedicated"), described({"cpus": 2}))
+    assert [p.threads for p in plan.placements] == [1, 1]
+    assert len({p.learner.devices for p in plan.placements}) == 2
+    assert not plan.turns
+
+
+def test_unknown_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ValueError, match=r"device='cuda:7' does not exist here; use cpu"):
         available_devices(["cuda:7"])
     assert available_devices(["cpu"]) == ["cpu"]
 
 
-def test_what_does_not_fit_is_refused_with_what_would_help() -> None:
-    policy = TrainingConfig().policies()[0]
-    need = Need(parameters=1, trained=1, weights=3 * 2**30, training=2**30, rollout=2**29, flops=1.0, layer_calls=1)
-    placements = tuple(Placement(policy, "cpu", need, 0.5) for _ in range(2))
-    refuse_overload(Plan(placements, {"cpu": 8 * 2**30}, threads=1))
-    with pytest.raises(ValueError, match=r"device='cpu' has 7.0 GiB, but .* about 8.0 GiB; lower") as error:
-        refuse_overload(Plan(placements, {"cpu": 7 * 2**30}, threads=1))
-    assert "policy_0" in str(error.value)
+def test_what_does_not_fit_is_refused_with_what_would_help(paper_pool: tuple[str, ...]) -> None:
+    tight = described({"gpus": 1, "gpu_memory": "24GiB"})
+    with pytest.raises(ValueError, match=r"cuda:0 has 24.0 GiB, but policy_0 and policy_1 would need about") as error:
+        make_plan(paper_config(paper_pool), tight)
+    assert "it would fit with" in str(error.value) and " GPUs" in str(error.value)
+    with pytest.raises(ValueError, match="placement='dedicated' needs one device for each of 2 policies") as error:
+        make_plan(paper_config(paper_pool, placement="dedicated"), described({"gpus": 1, "gpu_memory": "80GiB"}))
+    assert "placement=shared" in str(error.value) and "2 GPUs" in str(error.value)
+
+
+def test_a_placement_file(tmp_path: Path, paper_pool: tuple[str, ...]) -> None:
+    file = tmp_path / "placement.yaml"
+    file.write_text("policy_0: {learner: [cuda:0], rollout: [cuda:1]}\npolicy_1: {learner: [cuda:2-3]}\n")
+    plan = make_plan(paper_config(paper_pool, placement=str(file)), described({"gpus": 4, "gpu_memory": "80GiB"}))
+    assert [len(p.learner.devices) for p in plan.placements] == [1, 2]
+    assert plan.device("policy_1") == "cuda:2"
+    with pytest.raises(
+        ValueError, match=r"placement='nowhere.yaml' is not a file; use one of shared, dedicated, colocated"
+    ):
+        make_plan(TrainingConfig(placement="nowhere.yaml"))
 
 
 def test_tiny_pools_take_one_thread_unless_told_otherwise() -> None:
@@ -108,6 +179,16 @@ class TestCommand:
             assert word in done.stdout
         assert "[INST]" in done.stdout and "<|user|>" in done.stdout
         assert list(tmp_path.iterdir()) == []
+
+    def test_dry_run_for_a_cluster(self, tmp_path: Path, paper_pool: tuple[str, ...]) -> None:
+        cluster = "{nodes: 2, gpus: 8, gpu_memory: 80GiB}"
+        models = ("--model_name_or_path", *paper_pool, "--dtype", "bf16", "--placement", "dedicated")
+        done = self.run("sgt", tmp_path, "--dry_run", "--cluster", cluster, *models)
+        assert done.returncode == 0, done.stderr
+        for word in ("2 nodes with 8 GPUs of 80.0 GiB", "1543.7 M", "0/cuda:", "no prompt of policy_0"):
+            assert word in done.stdout
+        done = self.run("sgt", tmp_path, "--cluster", cluster)
+        assert done.returncode == 2 and "add --dry_run, or leave it out" in done.stderr
 
     @pytest.mark.parametrize("name", ["grpo", "prp", "xgrpo", "sgt"])
     def test_each_algorithm_runs(self, name: str, tmp_path: Path) -> None:

@@ -24,12 +24,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 from algorithms import Trainer, TrainingConfig
 from algorithms.adapters import AdapterReference, add_adapter, has_adapter, load_adapter, save_adapter
 from algorithms.config import PolicyConfig
-from algorithms.devices import make_plan
+from algorithms.devices import Placement, make_plan
 from algorithms.learner import Learner, LearnerConfig
 from algorithms.logprobs import TokenLogProbs, plain_head
 from algorithms.losses import LossConfig
 from algorithms.optimization import MasterOptimizer
 from algorithms.packing import pack
+from algorithms.planning.estimates import operations
 from algorithms.policy import Policy, load_policy
 from algorithms.pools import embedded_path
 from algorithms.rollouts.decoding import packed_weights
@@ -282,8 +283,8 @@ def test_one_policy_may_have_an_adapter_and_another_none(tmp_path: Path) -> None
     trainer = Trainer(run_config(tmp_path, use_peft=(True, False)))
     assert [has_adapter(policy.model) for policy in trainer.policies.values()] == [True, False]
     first, second = trainer.plan.placements
-    assert first.need.trained < first.need.parameters
-    assert second.need.trained == second.need.parameters
+    assert first.model.trained < first.model.parameters
+    assert second.model.trained == second.model.parameters
     trainer.train()
     files = {path.name for path in (tmp_path / "checkpoint-2" / "policy_0").iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json"} <= files
@@ -450,9 +451,19 @@ def test_vllm_is_not_given_adapters(finished: Trainer, monkeypatch: pytest.Monke
 # What it takes
 
 
+def resting(placement: Placement) -> int:
+    """Bytes that are always there."""
+    return placement.memory[0, "cpu"].resting
+
+
+def peak(placement: Placement) -> int:
+    """Bytes in an update."""
+    return resting(placement) + placement.memory[0, "cpu"].learning
+
+
 def test_the_plan_counts_gradients_and_moments_of_the_adapter_alone(tmp_path: Path) -> None:
     full, small, small_bf16, with_reference = (
-        make_plan(TrainingConfig(device="cpu", **changes)).placements[0].need
+        make_plan(TrainingConfig(device="cpu", **changes)).placements[0]
         for changes in (
             {},
             {"use_peft": True},
@@ -461,17 +472,21 @@ def test_the_plan_counts_gradients_and_moments_of_the_adapter_alone(tmp_path: Pa
         )
     )
     policy = load_policy(TrainingConfig(use_peft=True).policies()[0], "cpu")
-    assert small.trained == sum(p.numel() for p in adapter_of(policy.model).values())
-    assert small.parameters == full.parameters + small.trained == sum(p.numel() for p in policy.model.parameters())
-    # fp32: weights 4; gradient 4 and two moments 8 of the adapter. bf16: weights 2; gradient 4, master 4, moments 8.
-    assert small.weights == 4 * small.parameters + 12 * small.trained
-    assert small_bf16.weights == 2 * small.parameters + 16 * small.trained
-    assert with_reference.weights == small.weights, "the reference is the model itself"
-    assert small.weights < full.weights / 2
-    assert small.training < full.training and small.flops < full.flops
+    trained, parameters = small.model.trained, small.model.parameters
+    assert trained == sum(p.numel() for p in adapter_of(policy.model).values())
+    assert parameters == full.model.parameters + trained == sum(p.numel() for p in policy.model.parameters())
+    # fp32: weights 4; two moments 8 of the adapter. bf16: weights 2; master 4, moments 8. Gradients of 4 come and go.
+    assert resting(small) == 4 * parameters + 8 * trained
+    assert resting(small_bf16) == 2 * parameters + 12 * trained
+    assert resting(with_reference) == resting(small), "the reference is the model itself"
+    assert resting(small) < resting(full) / 2
+    # In an update float32 gradients, and one of the head before it is added to the former ones.
+    gradients = 4 * (full.model.trained - trained + full.model.head)
+    assert peak(full) - resting(full) - (peak(small) - resting(small)) == gradients
+    assert operations(small.model, small.work) < operations(full.model, full.work)
     save_adapter(policy.model, tmp_path)
-    loaded = make_plan(TrainingConfig(device="cpu", model_name_or_path=str(tmp_path), beta=0.1)).placements[0].need
-    assert loaded.weights == small.weights + 4 * small.trained, "a copy of the adapter as it began"
+    loaded = make_plan(TrainingConfig(device="cpu", model_name_or_path=str(tmp_path), beta=0.1)).placements[0]
+    assert resting(loaded) == resting(small) + 4 * trained, "a copy of the adapter as it began"
 
 
 # Mistakes
@@ -573,8 +588,8 @@ def four_bit_run(make_llama: MakeLlama, device: str, tmp_path: Path) -> None:
     model: Any = policy.model
     weight = model.model.layers[0].self_attn.q_proj.base_layer.weight
     assert weight.dtype == torch.uint8 and weight.device == torch.device(device)
-    whole = make_plan(replace(config, load_in_4bit=(False,))).placements[0].need
-    assert trainer.plan.placements[0].need.weights < whole.weights
+    [whole] = make_plan(replace(config, load_in_4bit=(False,))).placements
+    assert trainer.plan.placements[0].memory[0, device].resting < whole.memory[0, device].resting
     packed, reference = pack(rows_of(), device), trainer.workers["policy_0"].learner._reference
     assert reference is not None
     with torch.no_grad():
