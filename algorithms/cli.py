@@ -38,6 +38,7 @@ from algorithms.policy import has_tokenizer, load_renderer, load_tokenizer
 from algorithms.setup import make_env, planned_steps
 from algorithms.trainer import Trainer
 from mrl_env.exchange import MemoryExchange
+from verifiers.printing import log_to_terminal, printable_lines
 
 S = TypeVar("S")
 
@@ -77,12 +78,12 @@ def main(algorithm: str, arguments: Sequence[str] | None = None) -> None:
     Exits with 2 and one message on a mistake of the user's, with 130 after an interruption, with 1 if training broke off.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s")
+    log_to_terminal()
     transformers_logging.disable_progress_bar()
     try:
         command, config = parse(algorithm, arguments)
         if command.dry_run:
-            print(dry_run(config, described(command.cluster) if command.cluster else None))
+            print(printable_lines(dry_run(config, described(command.cluster) if command.cluster else None)))
             return
         if command.cluster:
             raise ValueError(f"cluster={dict(command.cluster)!r} is for a plan alone; add --dry_run, or leave it out")
@@ -232,5 +233,5 @@ def _mapping_from(text: str) -> dict[str, Any]:
 
 def _failure(error: BaseException, code: int) -> int:
     message = str(error) or "stopped at once; the last checkpoint is whole"
-    print(f"{'error: ' if code != 130 else ''}{message}", file=sys.stderr)
+    print(printable_lines(f"{'error: ' if code != 130 else ''}{message}"), file=sys.stderr)
     return code

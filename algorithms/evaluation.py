@@ -15,6 +15,13 @@ from algorithms.rollouts.sampling import SamplingConfig
 from mrl_env.seeding import derive_seed
 from mrl_env.types import Completion, Problem
 from verifiers import Verdict, Verifier, verify_batch
+from verifiers.printing import printable
+
+MOST_SUBJECTS = 64
+"""Subjects that have a metric of their own."""
+
+LONGEST_SUBJECT = 60
+"""Characters of a subject in a metric's name."""
 
 
 class Answerer(Protocol):
@@ -173,10 +180,16 @@ def pass_at_k(successes: int, samples: int, k: int) -> float:
     return 1.0 - comb(samples - successes, k) / comb(samples, k)
 
 
+def subject_name(subject: object) -> str:
+    """A subject as a part of a metric's name: printable, in one level, and of at most 60 characters."""
+    return printable(str(subject)[:LONGEST_SUBJECT]).replace("/", "_")[:LONGEST_SUBJECT]
+
+
 def summarize(results: Sequence[ProblemResult]) -> dict[str, float]:
     """Means over problems: `reward` (greedy, reward@1), `mean@k`, `pass@k`, `maj@k`, and by subject.
 
-    `subject/<name>` is the mean over samples, or greedy without samples.
+    `subject/<name>` is the mean over samples, or greedy without samples. Data decide what subjects there are: beyond the
+    first 64 by name, the others are one, `subject/others`.
     """
     summary = {"reward": float(np.mean([result.greedy for result in results]))}
     k = len(results[0].samples)
@@ -189,5 +202,8 @@ def summarize(results: Sequence[ProblemResult]) -> dict[str, float]:
     for result in results:
         if "subject" in result.problem.metadata:
             score = float(np.mean(result.samples)) if k else result.greedy
-            by_subject[str(result.problem.metadata["subject"])].append(score)
+            by_subject[subject_name(result.problem.metadata["subject"])].append(score)
+    for name in sorted(by_subject)[MOST_SUBJECTS:]:
+        scores = by_subject.pop(name)
+        by_subject["others"] += scores
     return {**summary, **{f"subject/{name}": float(np.mean(by_subject[name])) for name in sorted(by_subject)}}

@@ -10,6 +10,8 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
+from verifiers.printing import printable
+
 POOL = "pool"
 
 TIME_KEYS = ("step_time", "time/")
@@ -122,7 +124,8 @@ def truncate(path: Path, size: int) -> None:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A plain-text table: the first column to the left, the others to the right."""
+    """A plain-text table, fit for a terminal: the first column to the left, the others to the right."""
+    header, rows = [printable(cell) for cell in header], [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     lines = [
         "  ".join(

@@ -22,6 +22,7 @@ from mrl_env.seeding import derive_rng
 from verifiers import Verdict, verify_batch
 from verifiers.batch import CHUNK
 from verifiers.math.verifier import MathVerifier
+from verifiers.printing import printable, printable_lines
 
 Pair = tuple[str, str]
 """A reference, and the other reference that is given as the answer to it."""
@@ -83,13 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         golds = load(options.data)
     except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable_lines(f"error: {error}"), file=sys.stderr)
         return 2
 
     failing = [(pair, verdict) for pair, verdict in judge([(gold, gold) for _, gold in golds]) if not verdict.success]
     print(f"golds against themselves: {len(failing)} of {len(golds)} fail")
     for (gold, _), verdict in failing:
-        print(f"  {gold!r}: {verdict.reason}: {verdict.detail}")
+        print(f"  {gold!r}: {verdict.reason}: {printable(verdict.detail)}")
 
     pairs = sample_pairs(golds, options.pairs, options.seed)
     reasons = Counter[str]()

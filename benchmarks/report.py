@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from algorithms.tracking import POOL, evaluations, read_jsonl, table
+from verifiers.printing import printable_lines
 
 LEGEND = (
     "reward: greedy completions; mean@k, pass@k, maj@k: k completions sampled at the training temperature; subjects: mean over "
@@ -68,7 +69,7 @@ def main() -> None:
     try:
         print(report([Path(argument) for argument in sys.argv[1:]]))
     except ValueError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(printable_lines(f"error: {error}"))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from pathlib import Path
 from verifiers import BadGoldError, verify_batch
 from verifiers.math.policy import Policy
 from verifiers.math.verifier import MathVerifier
+from verifiers.printing import printable_lines
 
 Judge = Callable[[str, str], tuple[bool | None, str]]
 """(gold, completion) to whether it is right (None: it failed) and why."""
@@ -240,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.against:
             judges["Math-Verify"] = math_verify()
     except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable_lines(f"error: {error}"), file=sys.stderr)
         return 2
     outcomes: dict[str, list[Outcome]] = {name: [] for name in judges}
     for case in cases:

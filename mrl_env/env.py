@@ -8,7 +8,6 @@ channels that it subscribes to.
 from __future__ import annotations
 
 import functools
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -30,8 +29,9 @@ from mrl_env.exchange import (
 from mrl_env.problems import load_problems
 from mrl_env.seeding import derive_rng
 from mrl_env.spaces import action_space, observation_space
-from mrl_env.types import VERIFIER_ARGUMENTS, Action, Completion, Experience, Problem, ProblemSource
+from mrl_env.types import AGENT_NAME, VERIFIER_ARGUMENTS, Action, Completion, Experience, Problem, ProblemSource
 from verifiers import Verdict, Verifier, check_answer, get, verify_batch
+from verifiers.printing import printable
 
 Observation = dict[str, Any]
 
@@ -384,9 +384,9 @@ def agent_names(agents: int | Sequence[str]) -> list[str]:
         raise ValueError("agents=[] names nobody; give at least one name")
     for name in names:
         # Names become folder names and metric tags.
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        if not isinstance(name, str) or AGENT_NAME.fullmatch(name) is None:
             raise ValueError(
-                f"agents has the name {name!r}; use letters, digits, '_', '-', '.', a letter or digit first"
+                f"agents has the name {name!r:.100}; use at most 64 letters, digits, '_', '-', '.', a letter or digit first"
             )
     if len(set(names)) < len(names):
         raise ValueError(f"agents={names!r} repeats a name; give each agent its own")
@@ -416,11 +416,6 @@ def episode_indices(size: int, problems: int, seed: int, episode: int) -> tuple[
     """
     epoch, batch = divmod(episode, size // problems)
     return _epoch_order(size, seed, epoch)[batch * problems : (batch + 1) * problems]
-
-
-def printable(text: str) -> str:
-    """The text with control characters and line breaks escaped, fit for a terminal or a log line."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def _require_integer(name: str, value: Any, minimum: int | None = None) -> None:

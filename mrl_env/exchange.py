@@ -8,16 +8,18 @@ publish and subscribe of typed records and the channels; the topologies other th
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
-from mrl_env.types import Experience, Trace
+from mrl_env.types import AGENT_NAME, Experience, FinishReason, Trace
 from verifiers.lookup import did_you_mean
+from verifiers.printing import shown
 from verifiers.verdict import Verdict
 
 Channel = Literal["rollouts", "rewards", "advantages", "traces"]
@@ -28,6 +30,12 @@ Topology = str | Mapping[str, Sequence[str]]
 """`"all"`, `"ring"`, `"none"`, or for each subscriber the agents that it reads."""
 
 SCHEMA_VERSION = 1
+
+LONGEST_LINE = 1 << 24
+"""Bytes that a line of a file may have: a hundred times a completion of 100 kB without its trace, five times one with it."""
+
+MOST_AUTHORS = 64
+"""Authors that a replayed file may have: each has metrics of its own."""
 
 ADVANTAGE_EPSILON = 1e-4
 """Added to the standard deviation before dividing, as in TRL."""
@@ -295,7 +303,8 @@ class ReplayExchange:
     several times, the last time of each author is shown.
 
     Raises:
-        ValueError: if the file is missing or malformed, or holds no record of one of these authors.
+        ValueError: if the file is missing or malformed, holds no record of one of these authors, or has authors of names that
+            no agent may have, or more than 64.
     """
 
     def __init__(
@@ -313,6 +322,11 @@ class ReplayExchange:
             # An index that comes again begins another round.
             by_author[record.agent] = {**({} if record.index in seen else seen), record.index: record}
         authors = {author for by_author in rounds.values() for author in by_author}
+        # A name becomes a part of the names of metrics, and is shown.
+        unfit = sorted(author for author in authors if AGENT_NAME.fullmatch(author) is None)
+        if unfit or len(authors) > MOST_AUTHORS:
+            problem = f"an author called {shown(unfit[0])}" if unfit else f"{len(authors)} authors"
+            raise ValueError(f"path={str(path)!r} has {problem}; no run of this suite wrote it")
         wanted = authors if agents is None else set([agents] if isinstance(agents, str) else agents)
         if not authors or wanted - authors:
             raise ValueError(
@@ -366,16 +380,25 @@ def from_json(line: str | bytes) -> Experience:
     """The record that `to_json` wrote.
 
     Raises:
-        ValueError: if the line is no JSON object, of another schema version, or its fields are not those of a record.
+        ValueError: if the line is too long, no JSON object, or of another schema version, or if its fields are not those
+            of a record, each of its own kind.
     """
-    record: Any = json.loads(line, parse_constant=_refuse_constant)
+    if len(line) > LONGEST_LINE:
+        raise ValueError(f"a line of more than {LONGEST_LINE:,} bytes")
+    try:
+        record: Any = json.loads(line, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError("lists or objects within one another without end") from error
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")
     schema = record.pop("schema", None)
     if schema != SCHEMA_VERSION:
-        raise ValueError(f"schema={schema!r}, but this version reads {SCHEMA_VERSION}")
+        raise ValueError(f"schema={shown(schema)}, but this version reads {SCHEMA_VERSION}")
     try:
+        _check_kinds(record, _RECORD)
         verdict, trace = record.pop("verdict"), record.pop("trace")
+        _check_kinds(verdict or {}, _VERDICT)
+        _check_kinds(trace or {}, _TRACE)
         return Experience(
             **record,
             verdict=None if verdict is None else Verdict(**verdict),
@@ -388,7 +411,54 @@ def from_json(line: str | bytes) -> Experience:
             ),
         )
     except (KeyError, TypeError) as error:
-        raise ValueError(f"fields are missing or unknown ({error})") from error
+        raise ValueError(f"fields are missing or unknown ({error!s:.200})") from error
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 64
+
+
+def _is_number(value: Any) -> bool:
+    # 1e999 is read as infinity, and an integer may be one that no float can hold.
+    return (type(value) is int and value.bit_length() < 1024) or (type(value) is float and math.isfinite(value))
+
+
+def _is_span(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_count, value))
+
+
+def _is_list(value: Any, item: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and all(map(item, value))
+
+
+_RECORD: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "problem_id": (lambda value: isinstance(value, str), "text"),
+    "agent": (lambda value: isinstance(value, str), "text"),
+    "index": (_is_count, "a whole number from 0"),
+    "finish_reason": (lambda value: isinstance(value, str) and value in get_args(FinishReason), "a reason to end"),
+    "policy_version": (_is_count, "a whole number from 0"),
+    "text": (lambda value: value is None or isinstance(value, str), "text"),
+    "verdict": (lambda value: value is None or (isinstance(value, dict) and bool(value)), "an object"),
+    "advantage": (lambda value: value is None or _is_number(value), "a finite number"),
+    "trace": (lambda value: value is None or (isinstance(value, dict) and bool(value)), "an object"),
+}
+_VERDICT: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "score": (lambda value: value is None or _is_number(value), "a finite number"),
+    "detail": (lambda value: isinstance(value, str), "text"),
+}
+_TRACE: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "spans": (lambda value: _is_list(value, _is_span), "a list of pairs of whole numbers"),
+    "logprobs": (lambda value: _is_list(value, _is_number), "a list of finite numbers"),
+    "eos_logprob": (lambda value: value is None or _is_number(value), "a finite number"),
+}
+"""What each field of a line must be; `Verdict` and `Trace` check the others themselves."""
+
+
+def _check_kinds(values: Mapping[str, Any], kinds: Mapping[str, tuple[Callable[[Any], bool], str]]) -> None:
+    """Raise ValueError for the first field that is of another kind; missing ones are seen elsewhere."""
+    for name, (holds, kind) in kinds.items():
+        if name in values and not holds(values[name]):
+            raise ValueError(f"{name}={shown(values[name])} is not {kind}")
 
 
 def _refuse_constant(constant: str) -> NoReturn:
@@ -405,7 +475,9 @@ def read_jsonl(path: str | os.PathLike[str]) -> Iterator[Experience]:
         raise ValueError(f"path={str(path)!r} is not a file; give the exchange.jsonl of a finished run")
     # As bytes, so that a line that is no UTF-8 is reported like any other.
     with Path(path).open("rb") as file:
-        for number, line in enumerate(file, start=1):
+        number = 0
+        while line := file.readline(LONGEST_LINE + 1):
+            number += 1
             try:
                 yield from_json(line)
             except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -11,6 +12,9 @@ from verifiers.verdict import Verdict
 
 FinishReason = Literal["stop", "boxed", "length"]
 """Why a completion ended: its end-of-sequence token, a complete boxed answer, or the length limit."""
+
+AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+"""What an agent may be called: its name becomes a folder, a file and a part of metrics' names."""
 
 Message = Mapping[str, str]
 """One chat message: `{"role": "user", "content": "..."}`."""

@@ -8,6 +8,7 @@ import sys
 from verifiers import BadGoldError, get, names
 from verifiers.extraction import extract, extract_reference, final_turn
 from verifiers.math.reading import read
+from verifiers.printing import printable
 
 
 def explain(gold: str, pred: str, name: str, fallback: bool) -> int:
@@ -23,7 +24,11 @@ def explain(gold: str, pred: str, name: str, fallback: bool) -> int:
             if text is not None:
                 reading = read(text)
                 print(f"{label:11} normalised {reading.spelling!r}")
-                print(f"{'':11} read as {reading.tree}" if reading.tree else f"{'':11} not read: {reading.problem}")
+                print(
+                    f"{'':11} read as {reading.tree}"
+                    if reading.tree
+                    else f"{'':11} not read: {printable(reading.problem)}"
+                )
     try:
         verifier = get(name)
         if fallback and name == "math":
@@ -32,9 +37,9 @@ def explain(gold: str, pred: str, name: str, fallback: bool) -> int:
             verifier = MathVerifier(fallback=True)
         verdict = verifier.verify(pred, gold)
     except BadGoldError as error:
-        print(f"verdict     bad reference: {error}")
+        print(f"verdict     bad reference: {printable(str(error))}")
         return 2
-    print(f"verdict     {verdict.reason}, score {verdict.score}: {verdict.detail}")
+    print(f"verdict     {verdict.reason}, score {verdict.score}: {printable(verdict.detail)}")
     return 0 if verdict.success else 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from verifiers.choice import plain
@@ -14,13 +15,28 @@ _WORDS = {
 }
 
 
+_SPOKEN = ("yes", "true", "no", "false")
+_HEDGE = re.compile(r"\s*(?:or|and|/|&|but)\b")
+
+
+def _truth(text: str) -> bool | None:
+    """What a text says: a word for yes or no, alone or with a clause behind a comma that does not take it back."""
+    word, comma, clause = text.partition(",")
+    value = _WORDS.get(text, _WORDS.get(word))
+    if comma and value is not None:
+        said = [_WORDS[other] for other in re.findall(r"\w+", clause) if other in _SPOKEN]
+        if _HEDGE.match(clause) or ((not value) in said and not re.search(r"\bnot\b|n't", clause)):
+            return None
+    return value
+
+
 class BooleanVerifier:
     """Compare truth values; `yes`, `true`, `correct` are one answer, `no`, `false`, `incorrect` the other."""
 
     def check_answer(self, answer: str, **metadata: Any) -> None:
         """Raise BadGoldError unless the reference is a word for yes or no."""
         if plain(answer) not in _WORDS:
-            raise BadGoldError(f"answer={answer!r} is neither yes nor no; use one of {', '.join(_WORDS)}")
+            raise BadGoldError(f"answer={answer!r:.200} is neither yes nor no; use one of {', '.join(_WORDS)}")
 
     def verify(self, completion: str, answer: str, **metadata: Any) -> Verdict:
         """Judge one completion.
@@ -32,7 +48,6 @@ class BooleanVerifier:
         found = extract(completion)
         if found is None:
             return Verdict(0.0, None, "no_answer", "no final answer in the completion")
-        words = plain(found.text)
-        value = _WORDS.get(words, _WORDS.get(words.split(",")[0]))
+        value = _truth(plain(found.text))
         right = value is _WORDS[plain(answer)]
         return Verdict(float(right), found.text, "right" if right else "wrong")

@@ -14,7 +14,8 @@ _LABELLED = re.compile(
     r"(?:[(\[](?=.[)\].:,]))?([A-Za-z])(?!\s*[+*^])[)\].:,]*(?:(?:\s+|(?=[^\x00-\x7f]))(.*))?", re.DOTALL
 )
 _ANOTHER_OPTION = re.compile(
-    r"^(?:or|and|not|as well as)\b|^[/&,|、，∨→]|^[(\[]?[A-Za-z](?:[)\].:,;]+(?:\s|$)|$)|^[A-Z](?:\s+[A-Z])+$"
+    r"^(?:or|and|not|as well as)\b|^[/&,|、，∨→]|^[-–—−]+\s*[(\[]?[A-Z][)\].:]*$"
+    r"|^[(\[]?[A-Za-z](?:[)\].:,;]+(?:\s|$)|$)|^[A-Z](?:\s+[A-Z])+$"
     r"|(?:\bor|\band|\bas well as|[/,;&|、，∨→])\s*[(\[]?[A-Z](?:[)\].:]|\s+\S)"
 )
 _BRACKETED = re.compile(r"([(\[]) ?([A-Za-z]) ?([)\]])")
@@ -106,9 +107,9 @@ class ChoiceVerifier:
         """Raise BadGoldError unless `answer` is a letter, within `options` if they are given."""
         letter, rest = read_letter(answer)
         if letter is None or rest:
-            raise BadGoldError(f"answer={answer!r} is not an option's letter; give one letter such as 'B'")
+            raise BadGoldError(f"answer={answer!r:.200} is not an option's letter; give one letter such as 'B'")
         if options and ord(letter) - ord("A") >= len(options):
-            raise BadGoldError(f"answer={answer!r} is beyond the {len(options)} options")
+            raise BadGoldError(f"answer={answer!r:.200} is beyond the {len(options)} options")
 
     def verify(self, completion: str, answer: str, options: Sequence[str] = (), **metadata: Any) -> Verdict:
         """Judge one completion against a letter.

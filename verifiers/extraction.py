@@ -10,7 +10,8 @@ r"""Which part of a completion is the answer: exactly one candidate, by a fixed 
    last number, whichever comes later; a leading or the last lone option letter. The first number behind a marker, if
    the marker is followed by a sentence.
 
-The first rule that applies decides, also when its candidate is empty or wrong: a right number elsewhere never counts.
+The first rule that applies decides, also when its candidate is empty or wrong: a right number elsewhere never counts. A last
+box that is denied ("it is not \boxed{4}"), or quoted with the words around it, is an empty one.
 Every rule is a linear scan over a bounded tail of the completion.
 """
 
@@ -55,7 +56,13 @@ _TURN_ENDS = (
     *("<|user|>", "<|assistant|>", "<|start_header_id|>", "</s>", "<end_of_turn>", "<start_of_turn>", "<eos>"),
     *("<｜end▁of▁sentence｜>", "[INST]", "[/INST]"),
 )
+_TURN_STARTS = (
+    *(f"<|{name}|>" for name in ("im_start", "endoftext", "end_of_text", "assistant", "start_header_id")),
+    "<start_of_turn>",
+)
+"""What may stand in front of a turn: the two ends of text also begin one, in some models."""
 _BOX_AT = re.compile(r"(?:\\(?:begin)?f?boxed|\\fbox|\x08oxed)\Z")
+_DENIED = re.compile(r"\b(?:not|never|isn't|isn’t|nor)\s*(?:\$+|\\\(|\\\[|\*+)?\s*\\?(?:begin)?\Z", re.IGNORECASE)
 _BOX_OR_BRACE = re.compile(r"(\\{1,2}(?:begin)?f?boxed|\\{1,2}fbox|\x08oxed)(?![A-Za-z])|\\.|[{}]", re.DOTALL)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BOLD = re.compile(r"(?<![\w*)])\*\*(?=\S)([^*\n]{1,300}?)\*\*(?![\w*(])")
@@ -106,8 +113,8 @@ def final_turn(completion: str) -> str | None:
     Closing braces right behind an end-of-turn token still belong to the text (`\boxed{42<|im_end|>}`).
     """
     text = completion[-WINDOW:].strip()
-    while text.startswith(_TURN_ENDS):
-        text = text[len(next(token for token in _TURN_ENDS if text.startswith(token))) :].lstrip()
+    while text.startswith(_TURN_STARTS):
+        text = text[len(next(token for token in _TURN_STARTS if text.startswith(token))) :].lstrip()
     if "<" not in text and "[" not in text:
         return text
     cut, token = min(((place, token) for token in _TURN_ENDS if (place := text.find(token)) >= 0), default=(-1, ""))
@@ -127,6 +134,12 @@ def last_box(text: str) -> str | None:
 
     Without a brace the box holds one character, as TeX reads it: `\boxed 7`.
     """
+    found = _last_box(text)
+    return None if found is None else found[1]
+
+
+def _last_box(text: str) -> tuple[int, str] | None:
+    """Where the last box begins, and its content."""
     place = len(text)
     for _ in range(MOST_BOXES):
         limit = place
@@ -139,12 +152,26 @@ def last_box(text: str) -> str | None:
         opening = head.end()
         if text[opening : opening + 1] != "{":
             if text[opening : opening + 1].strip():
-                return text[opening]
+                return place, text[opening]
             continue
         end = _closing_brace(text, opening, limit)
         if end is not None:
-            return text[opening + 1 : end]
+            return place, text[opening + 1 : end]
     return None
+
+
+def _is_disowned(text: str, place: int, content: str) -> bool:
+    r"""Whether the box at `place` is denied ("it is not \boxed{4}") or stands within the words of a quotation on its line."""
+    start = text.rfind("\n", 0, place) + 1
+    before = text[max(start, place - TAIL) : place]
+    if _DENIED.search(before[-40:]):
+        return True
+    after = text[place + len(content) : place + len(content) + TAIL].partition("\n")[0]
+    for opening, closing in (('"', '"'), ("“", "”"), ("«", "»")):
+        within = before.count(opening) % 2 if opening == closing else before.count(opening) > before.count(closing)
+        if within and closing in after and _ANY_WORD.search(before[before.rfind(opening) :].rpartition("\\")[0]):
+            return True
+    return False
 
 
 def _closing_brace(text: str, opening: int, limit: int) -> int | None:
@@ -269,9 +296,9 @@ def _by_format(text: str, fallback: bool) -> Extracted | None:
         inside = text[start + len("<answer>") : end].strip()
         within = last_box(inside)
         return Extracted(inside if within is None else within, "tag")
-    box = last_box(text)
+    box = _last_box(text)
     if box is not None:
-        return Extracted(box, "box")
+        return Extracted("" if _is_disowned(text, *box) else box[1], "box")
     hashes = text.rfind("####")
     if hashes >= 0 and (hashes == 0 or text[hashes - 1].isspace()):
         return Extracted(unquote(text[hashes + len("####") :].partition("\n")[0]), "hash")

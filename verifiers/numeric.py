@@ -42,7 +42,7 @@ class NumericVerifier:
     def check_answer(self, answer: str, **metadata: Any) -> None:
         """Raise BadGoldError unless the reference is a number."""
         if _number(extract_reference(answer)) is None:
-            raise BadGoldError(f"answer={answer!r} is no number")
+            raise BadGoldError(f"answer={answer!r:.200} is no number")
 
     def verify(self, completion: str, answer: str, **metadata: Any) -> Verdict:
         """Judge one completion.

@@ -60,8 +60,9 @@ class ReasoningGymVerifier:
 
 def _with_source(entry: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], str]:
     """The entry and the name of the data set that it came from."""
-    name = (entry or {}).get("metadata", {}).get("source_dataset")
-    if entry is None or name is None:
+    about = entry.get("metadata") if isinstance(entry, Mapping) else None
+    name = about.get("source_dataset") if isinstance(about, Mapping) else None
+    if entry is None or not isinstance(name, str):
         raise BadGoldError("entry is missing or has no metadata.source_dataset; pass reasoning-gym's entry")
     return entry, name
 

@@ -25,6 +25,7 @@ from benchmarks.compare.methods import METHODS
 from benchmarks.compare.pools import find_pools
 from benchmarks.pictures import empty_figure
 from verifiers.lookup import did_you_mean
+from verifiers.printing import printable_lines
 
 STUDIES = Path(__file__).parent / "studies"
 
@@ -199,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_problems(cells)
         empty_figure()
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable_lines(f"error: {error}"), file=sys.stderr)
         return 2
     if options.dry_run:
         print(show_cells(cells))

@@ -55,6 +55,7 @@ from benchmarks.statistics import (
     sign_flip_p,
     stratified_interval,
 )
+from verifiers.printing import printable_lines
 
 CAPTIONS = {
     "curves": "Held-out greedy reward over training.",
@@ -474,7 +475,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_all(studies, options.output)
         print(f"{len(studies)} page(s) in {options.output}")
     except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable_lines(f"error: {error}"), file=sys.stderr)
         return 2
     return 0
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import logging
 import math
 import os
 import shutil
@@ -35,6 +34,7 @@ from algorithms.policy import Policy, load_policy
 from algorithms.tracking import POOL
 from benchmarks.compare.measure import Measurement, from_json, measure, reach, to_json, unreachable
 from benchmarks.files import replace_file
+from verifiers.printing import log_to_terminal
 
 STOPPED = 130
 """Exit status of a run that was interrupted and saved."""
@@ -191,6 +191,6 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s")
+    log_to_terminal()
     transformers_logging.disable_progress_bar()
     sys.exit(run(Path(sys.argv[1])))

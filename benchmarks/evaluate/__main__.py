@@ -29,6 +29,7 @@ from benchmarks.evaluate.show import draw_rescue, tables
 from benchmarks.pictures import empty_figure
 from mrl_env.problems import load_problems
 from mrl_env.types import Problem
+from verifiers.printing import printable, printable_lines
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def evaluate(options: EvaluationOptions, sampling: SamplingOptions) -> dict[str,
     answered = {}
     with tqdm(total=len(policies) * count * (1 + options.samples), unit="completion", dynamic_ncols=True) as bar:
         for policy in policies:
-            bar.set_description(policy.name)
+            bar.set_description(printable(policy.name))
             answered[policy.name] = collect(evaluation, policy, keys[policy.name], stored, path, bar.update)
     results: dict[str, Any] = {
         "settings": {
@@ -188,10 +189,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         results = evaluate(options, sampling)
     except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable_lines(f"error: {error}"), file=sys.stderr)
         return 2
     except NonFiniteError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable_lines(f"error: {error}"), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("stopped; the same command goes on where it was", file=sys.stderr)

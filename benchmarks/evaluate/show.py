@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 from algorithms.tracking import table
 from benchmarks.evaluate.scores import Figure
 from benchmarks.pictures import empty_figure
+from verifiers.printing import printable
 
 
 @dataclass(frozen=True)
@@ -22,13 +25,22 @@ class Table:
 
     def plain(self) -> str:
         """For a terminal."""
-        return f"{self.title}\n\n{table(self.header, self.rows)}"
+        return f"{printable(self.title)}\n\n{table(self.header, self.rows)}"
 
     def markdown(self) -> str:
-        """For a Markdown page."""
+        """For a Markdown page; names from models and data are text there, and no markup."""
         rule = tuple("---" if i == 0 else "---:" for i in range(len(self.header)))
-        cells = [[cell.replace("|", "\\|") for cell in row] for row in (self.header, rule, *self.rows)]
-        return "\n".join([f"## {self.title}", "", *(f"| {' | '.join(row)} |" for row in cells)])
+        cells = [
+            [_escaped(cell) for cell in self.header],
+            rule,
+            *([_escaped(cell) for cell in row] for row in self.rows),
+        ]
+        return "\n".join([f"## {_escaped(self.title)}", "", *(f"| {' | '.join(row)} |" for row in cells)])
+
+
+def _escaped(text: str) -> str:
+    """Text that Markdown shows as it is: no HTML, no link, no cell of its own."""
+    return re.sub(r"([`|]|(?<=\])\()", r"\\\1", html.escape(printable(text), quote=False))
 
 
 def tables(results: Mapping[str, Any]) -> list[Table]:

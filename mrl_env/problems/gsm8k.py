@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from mrl_env.problems.files import load_rows
-from mrl_env.problems.files.rows import RowError, shown
+from mrl_env.problems.files.rows import RowError
 from mrl_env.problems.registry import Instructed, register
 from mrl_env.types import Problem, ProblemSource
+from verifiers.printing import shown
 
 HUB = "hub:openai/gsm8k"
 """The dataset by its authors, with the splits train and test."""

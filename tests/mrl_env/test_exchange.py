@@ -263,7 +263,7 @@ class TestJsonLines:
             (to_json(FULL).replace('"reason": "partial"', '"reason": "lucky"').encode(), "reason='lucky'"),
             (to_json(FULL).replace('"score": 0.5', '"score": 5').encode(), "score=5"),
             (to_json(FULL).replace("[4, 9]", "[5, 9]").encode(), "continue at byte 4"),
-            (to_json(FULL).replace("[4, 9]", "[4]").encode(), "unpack"),
+            (to_json(FULL).replace("[4, 9]", "[4]").encode(), "pairs of whole numbers"),
             (to_json(FULL).replace("-0.125, ", "").encode(), "2 spans but 1 logprobs"),
             (to_json(FULL).replace("-0.125", "NaN").encode(), "NaN"),
             (to_json(FULL).replace("-0.25", "-Infinity").encode(), "-Infinity"),

@@ -74,7 +74,7 @@ ROWS: list[dict[str, Any]] = [
         "id": "c",
         "prompt": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 6 times 3?"}],
         "answer": "6 * 3 = <<6*3=18>>18\n#### 18",
-        "verifier": "my.module:Exact",
+        "verifier": "exact",
     },
 ]
 """One problem of each kind, its values all text, so that CSV can hold them too."""
@@ -104,7 +104,7 @@ def test_every_format_gives_the_same_problems(tmp_path: Path, form: str) -> None
     assert (second.id, second.answer, second.verifier) == ("b", "B", "choice")
     assert second.question == "Which is blue?\nA. grass\nB. the sky, by day"
     assert second.metadata == {"subject": "Colours", "level": 3, "options": ["grass", "the sky, by day"]}
-    assert (third.id, third.answer, third.verifier) == ("c", "18", "my.module:Exact")
+    assert (third.id, third.answer, third.verifier) == ("c", "18", "exact")
     assert third.messages == (
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "What is 6 times 3?"},

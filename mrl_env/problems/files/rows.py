@@ -9,7 +9,7 @@ r"""From one row to one `Problem`: which columns are understood, and what is wro
 | `subject` or `type` | metadata `subject` |
 | `level` | metadata `level`, a whole number, also from "Level 5"; left out if it is none (MATH has "Level ?") |
 | `id` | the problem's id; without it `<stem>-<row>`, rows counted from 0 |
-| `verifier` | name of the verifier |
+| `verifier` | name of a registered verifier; a dotted path would let a data file run code, and is refused |
 | any other | metadata under its own name, if the value is a JSON value |
 
 Where several names are listed the first that has a value counts; null is no value.
@@ -20,19 +20,23 @@ from __future__ import annotations
 import json
 import math
 import re
-import reprlib
 import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mrl_env.types import VERIFIER_ARGUMENTS, Message, Problem, user_message
 from verifiers.extraction import boxes
+from verifiers.printing import shown
+from verifiers.registry import names
 
 QUESTION_COLUMNS = ("problem", "question", "prompt", "question_stem")
 # `answer_full` first: in MATH's test split it has what `answer`, the last of several boxes, is only a part of.
 ANSWER_COLUMNS = ("answer_full", "answer", "answerKey")
 OPTION_COLUMNS = ("options", "choices")
 SUBJECT_COLUMNS = ("subject", "type")
+
+DEEPEST = 32
+"""Lists and objects within one another that a cell may have."""
 
 
 class RowError(ValueError):
@@ -45,13 +49,6 @@ class RowError(ValueError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
-
-
-def shown(value: Any) -> str:
-    """The value for an error message, cut to a length that can be read."""
-    shortener = reprlib.Repr()
-    shortener.maxstring = shortener.maxother = 80
-    return shortener.repr(value)
 
 
 def parse_row(cells: Mapping[str, Any], default_id: str, *, verifier: str | None = None) -> Problem:
@@ -71,6 +68,7 @@ def parse_row(cells: Mapping[str, Any], default_id: str, *, verifier: str | None
         >>> problem.id, problem.answer, problem.metadata["subject"], problem.metadata["level"]
         ('mine-0', '18', 'Prealgebra', 1)
     """
+    _check_depth(cells)
     _check_unicode(cells)
     question_column = _first(cells, QUESTION_COLUMNS, "question")
     messages = _messages(question_column, cells[question_column])
@@ -95,7 +93,7 @@ def parse_row(cells: Mapping[str, Any], default_id: str, *, verifier: str | None
         id=_text(cells, "id") or default_id,
         messages=messages,
         answer=answer,
-        verifier=verifier or _text(cells, "verifier") or ("math" if options is None else "choice"),
+        verifier=verifier or _verifier(cells) or ("math" if options is None else "choice"),
         metadata={name: value for name, value in metadata.items() if value is not None},
     )
 
@@ -146,7 +144,8 @@ def _first(cells: Mapping[str, Any], columns: Sequence[str], what: str) -> str:
         if present in cells:
             raise RowError(f"empty {what}", f"column {present!r}: has no value; give the {what}")
     raise RowError(
-        "missing column", f"no column for the {what} ({', '.join(columns)}); there is: {', '.join(map(repr, cells))}"
+        "missing column",
+        f"no column for the {what} ({', '.join(columns)}); there is: {', '.join(map(shown, list(cells)[:20]))}",
     )
 
 
@@ -162,6 +161,18 @@ def _text(cells: Mapping[str, Any], column: str) -> str | None:
     raise RowError(
         f"wrong type in {column!r}", f"column {column!r}: {shown(value)} is neither text nor a number; write it as text"
     )
+
+
+def _verifier(cells: Mapping[str, Any]) -> str | None:
+    """The row's own verifier, which must be registered: to import what a data file names would be to run its code."""
+    name = _text(cells, "verifier")
+    if name is not None and name not in names():
+        raise RowError(
+            "unknown verifier",
+            f"column 'verifier': {shown(name)} is not registered (known: {', '.join(names())}); register it, or give "
+            "a dotted path for all rows as the option verifier",
+        )
+    return name
 
 
 def _answer(cells: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -261,7 +272,7 @@ def _level(value: Any) -> int | None:
     if isinstance(value, str):
         match = re.fullmatch(r"(?:level)?\s*(\d{1,9})", value.strip(), re.IGNORECASE)
         return int(match[1]) if match else None
-    return int(value) if _is_number(value) and value == int(value) else None
+    return int(value) if _is_number(value) and value == int(value) and abs(value) < 10**9 else None
 
 
 def _from_json(text: str) -> Any:
@@ -273,7 +284,9 @@ def _from_json(text: str) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_json(value: Any) -> bool:
@@ -282,6 +295,23 @@ def _is_json(value: Any) -> bool:
     if isinstance(value, dict):
         return all(isinstance(key, str) and _is_json(item) for key, item in value.items())
     return value is None or isinstance(value, str | bool) or _is_number(value)
+
+
+def _check_depth(cells: Mapping[str, Any]) -> None:
+    """What is nested without end would exhaust the stack of whoever walks through it."""
+    for column, value in cells.items():
+        if _is_deeper(value, DEEPEST):
+            raise RowError(
+                "nested too deeply",
+                f"column {shown(column)}: more than {DEEPEST} lists or objects within one another; write it flatter",
+            )
+
+
+def _is_deeper(value: Any, limit: int) -> bool:
+    if not isinstance(value, list | tuple | dict):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return limit == 0 or any(_is_deeper(item, limit - 1) for item in inner)
 
 
 def _check_unicode(cells: Mapping[str, Any]) -> None:

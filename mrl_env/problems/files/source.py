@@ -14,6 +14,7 @@ from mrl_env.problems.files.readers import READERS, Rows, at_rows, import_extra
 from mrl_env.problems.files.rows import RowError, parse_row
 from mrl_env.types import Problem
 from verifiers.lookup import did_you_mean
+from verifiers.printing import printable, shown
 
 SHOWN_ERRORS = 5
 """Malformed rows that an error spells out; the others it counts."""
@@ -120,7 +121,7 @@ class ParsedProblems(Sequence[Problem]):
                 if problem.id in places:
                     raise RowError(
                         "duplicate id",
-                        f"column 'id': {problem.id!r} is already at {places[problem.id]}; make ids unique",
+                        f"column 'id': {shown(problem.id)} is already at {places[problem.id]}; make ids unique",
                     )
             except RowError as error:
                 self.skipped[error.reason] += 1
@@ -151,7 +152,7 @@ class ParsedProblems(Sequence[Problem]):
         if skip_invalid:
             reasons = ", ".join(f"{count} {reason}" for reason, count in self.skipped.most_common())
             # To whoever called load_problem_file or HubProblems.
-            warnings.warn(f"{self.origin}: left out {rows} ({reasons})", stacklevel=4)
+            warnings.warn(printable(f"{self.origin}: left out {rows} ({reasons})"), stacklevel=4)
             return
         more = [f"and {total - len(errors)} more"] * (total > len(errors))
         raise ValueError(
