@@ -87,15 +87,26 @@ def main(algorithm: str, arguments: Sequence[str] | None = None) -> None:
             return
         if command.cluster:
             raise ValueError(f"cluster={dict(command.cluster)!r} is for a plan alone; add --dry_run, or leave it out")
-        trainer = Trainer(config)
     except ValueError as error:
-        sys.exit(_failure(error, 2))
+        sys.exit(_failure(str(error), 2))
+    run(config)
+
+
+def run(config: TrainingConfig) -> None:
+    """Train, and print what came of it; exits as `main` does."""
+    mistake = 2
     try:
+        trainer = Trainer(config)
+        mistake = 1
         trainer.train()
     except KeyboardInterrupt as interruption:
-        sys.exit(_failure(interruption, 130))
-    except (NonFiniteError, OSError, ValueError) as error:
-        sys.exit(_failure(error, 1))
+        sys.exit(_failure(str(interruption) or "stopped at once; the last checkpoint is whole", 130))
+    except OSError as error:
+        # Those without a number are ours, and say what to do.
+        remedy = "what was saved is untouched; mend this and go on with --resume_from_checkpoint auto and --output_dir"
+        sys.exit(_failure(str(error) if error.errno is None else f"{error}; {remedy}", 1))
+    except (NonFiniteError, ValueError) as error:
+        sys.exit(_failure(str(error), mistake))
     print(f"\n{trainer.report()}")
     print(f"metrics, completions, exchange, checkpoints: {trainer.output_dir}")
     print(f"curves: tensorboard --logdir {trainer.output_dir}")
@@ -180,7 +191,7 @@ def base_values(arguments: Sequence[str]) -> dict[str, Any]:
     resume, output_dir = _flag(arguments, "resume_from_checkpoint"), _flag(arguments, "output_dir")
     if resume is None or (resume == "auto" and output_dir is None):
         return {}
-    checkpoint = resolve_checkpoint(Path(output_dir or "."), resume)
+    checkpoint = resolve_checkpoint(Path(output_dir or "."), resume, names=["config.yaml"])
     # What was a choice of that command alone is not taken over.
     alone = ("resume_from_checkpoint", "overwrite_output_dir")
     saved = {} if checkpoint is None else read_yaml(checkpoint / "config.yaml")
@@ -231,7 +242,6 @@ def _mapping_from(text: str) -> dict[str, Any]:
     return value
 
 
-def _failure(error: BaseException, code: int) -> int:
-    message = str(error) or "stopped at once; the last checkpoint is whole"
+def _failure(message: str, code: int) -> int:
     print(printable_lines(f"{'error: ' if code != 130 else ''}{message}"), file=sys.stderr)
     return code

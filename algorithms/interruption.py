@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: finish what is being done, then stop; a second one stops at once."""
+"""Ctrl-C and SIGTERM: finish what is being done, then stop; a second one, of either kind, stops at once."""
 
 from __future__ import annotations
 
@@ -30,10 +30,13 @@ class Interruption:
 
     def __exit__(self, *_: object) -> None:
         """Put the handlers back that were there before."""
+        self._restore()
+
+    def _restore(self) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.requested = True
-        signal.signal(number, self._previous[signal.Signals(number)])
+        self._restore()
         logger.warning("interrupted: finishing and saving this step; interrupt again to stop at once")

@@ -22,7 +22,7 @@ from algorithms.logprobs import TokenLogProbs
 from algorithms.losses import Denominators, LossConfig, batch_loss, denominators
 from algorithms.memory import keep_freed_memory
 from algorithms.metrics import UpdateMeter
-from algorithms.optimization import MasterOptimizer, ScheduleType, scheduled_learning_rate
+from algorithms.optimization import MasterOptimizer, ScheduleType, all_finite, scheduled_learning_rate
 from algorithms.packing import micro_batches, pack
 from algorithms.samples import Sample, collate, make_sample
 
@@ -105,7 +105,7 @@ class Learner:
             Metrics of the update; see `UpdateMeter`.
 
         Raises:
-            NonFiniteError: if too many updates in a row had to be skipped.
+            NonFiniteError: if too many updates in a row had to be skipped, or weights are no longer finite.
         """
         meter = UpdateMeter()
         size = self.config.problems_per_minibatch
@@ -125,7 +125,21 @@ class Learner:
                     with self.optimizer.resident():
                         self._optimize(trained, old, divisors, meter, fresh=self.version == version)
                 self.due += 1
+        if self.version > version:
+            self.check_weights()
         return {**meter.result(), "policy_version": float(self.version), "skipped_updates": float(self.skipped)}
+
+    def check_weights(self) -> None:
+        """Refuse to go on with broken weights.
+
+        Raises:
+            NonFiniteError: if one is NaN or infinite.
+        """
+        if not all_finite(self.optimizer.parameters):
+            raise NonFiniteError(
+                f"{self.agent}: weights are no longer finite after {self.version} updates; they are not saved. Go on from the "
+                "last checkpoint, if it comes again with a lower learning_rate or with dtype fp32"
+            )
 
     def logprobs(self, rows: Sequence[tuple[Sequence[int] | np.ndarray, int]]) -> list[np.ndarray]:
         """Log-probs of completions under the present weights, at the learner's temperature, without dropout.

@@ -176,6 +176,12 @@ class MasterOptimizer:
         self.rest()
 
 
+def all_finite(tensors: Iterable[torch.Tensor]) -> bool:
+    """Whether no tensor has a NaN or infinite element; reads each once and needs no memory for it."""
+    extremes = [torch.stack(torch.aminmax(tensor.detach())) for tensor in tensors if tensor.numel() > 0]
+    return all(bool(pair.isfinite().all()) for pair in extremes)
+
+
 def master_gradient(parameter: torch.Tensor) -> torch.Tensor | None:
     """The gradient that a parameter's float32 master collects, zeros at first; None if the parameter has no master.
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch.utils.tensorboard import SummaryWriter
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from algorithms.checkpoints import sync
 
 from verifiers.printing import printable
 
@@ -33,9 +38,17 @@ class Tracker:
     def __init__(self, folder: Path, start_step: int = 0, sizes: Mapping[str, int] | None = None) -> None:
         self._folder = folder
         self._start_step = start_step
-        self._writers: dict[str, SummaryWriter] = {}
+        self._curves: dict[str, EventFile] = {}
+        self.cut(sizes or {})
+
+    def cut(self, sizes: Mapping[str, int]) -> None:
+        """Cut the record files to what they were when `sizes` were taken; see `truncate`.
+
+        Raises:
+            ValueError: if one is shorter than that.
+        """
         for name in RECORD_FILES:
-            truncate(folder / name, (sizes or {}).get(name, 0))
+            truncate(self._folder / name, sizes.get(name, 0))
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each record file."""
@@ -54,7 +67,7 @@ class Tracker:
         line: dict[str, Any] = {"step": step, "policy": name}
         for key, value in values.items():
             line[f"{group}/{key}"] = value if math.isfinite(value) else str(value)
-            self._writer(name).add_scalar(f"{group}/{key}", value, step)
+            self._curve(name).scalar(f"{group}/{key}", value, step)
         append_jsonl(self._folder / "metrics.jsonl", [line])
 
     def completions(self, records: Sequence[Mapping[str, Any]]) -> None:
@@ -62,22 +75,57 @@ class Tracker:
         append_jsonl(self._folder / "completions.jsonl", records)
 
     def flush(self) -> None:
-        """Write out what TensorBoard still buffers."""
-        for writer in self._writers.values():
-            writer.flush()
+        """Write out what TensorBoard still buffers, and wait until all records are on the disk."""
+        for curve in self._curves.values():
+            curve.flush()
+        sync(*(self._folder / name for name in self.sizes()), *self._folder.glob("tensorboard/*/events.*"))
 
     def close(self) -> None:
         """Close all files."""
-        for writer in self._writers.values():
-            writer.close()
-        self._writers.clear()
+        curves = list(self._curves.values())
+        self._curves.clear()
+        for curve in curves:
+            curve.close()
 
-    def _writer(self, name: str) -> SummaryWriter:
-        if name not in self._writers:
-            self._writers[name] = SummaryWriter(
-                str(self._folder / "tensorboard" / name), purge_step=self._start_step + 1 if self._start_step else None
-            )
-        return self._writers[name]
+    def _curve(self, name: str) -> EventFile:
+        if name not in self._curves:
+            self._curves[name] = EventFile(self._folder / "tensorboard" / name, self._start_step)
+        return self._curves[name]
+
+
+class EventFile:
+    """A TensorBoard event file, written by the caller's own thread: what cannot be written is an error there and then.
+
+    Args:
+        folder: made if missing; the file comes behind those that are there, whatever the clock says, since TensorBoard reads
+            them by name.
+        start_step: what earlier files say of later steps is void.
+    """
+
+    def __init__(self, folder: Path, start_step: int = 0) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        numbers = [int(path.name.split(".")[3]) for path in folder.glob("events.out.tfevents.*")]
+        self._file = (folder / f"events.out.tfevents.{max(numbers, default=0) + 1:010d}").open("xb")
+        self._records = RecordWriter(self._file)
+        self._write(Event(file_version="brain.Event:2"))
+        if start_step:
+            self._write(Event(step=start_step + 1, session_log=SessionLog(status=SessionLog.START)))
+
+    def scalar(self, tag: str, value: float, step: int) -> None:
+        """Add a point to a curve."""
+        self._write(Event(step=step, summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)])))
+
+    def flush(self) -> None:
+        """Hand everything to the system."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Flush, and close the file."""
+        self._file.close()
+
+    def _write(self, event: Event) -> None:
+        event.wall_time = time.time()
+        self._records.write(event.SerializeToString())
 
 
 def append_jsonl(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
@@ -87,9 +135,20 @@ def append_jsonl(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """All records of a JSON Lines file."""
-    with path.open(encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+    """All records of a JSON Lines file.
+
+    Raises:
+        ValueError: naming the first line that is none.
+    """
+    records = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            records.append(json.loads(line))
+        except ValueError as error:
+            raise ValueError(
+                f"{path}, line {number} is no JSON ({error}); restore the file, or remove the line"
+            ) from error
+    return records
 
 
 def evaluations(run: Path) -> dict[str, list[dict[str, float]]]:

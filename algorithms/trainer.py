@@ -33,6 +33,7 @@ from algorithms.checkpoints import (
 )
 from algorithms.config import TrainingConfig, read_yaml
 from algorithms.devices import Plan, make_plan
+from algorithms.errors import NonFiniteError
 from algorithms.interruption import Interruption
 from algorithms.policy import Policy
 from algorithms.setup import check_answers, load_eval_problems, make_env, make_exchange, planned_steps
@@ -76,9 +77,9 @@ class Trainer:
     ) -> None:
         self.config = config
         self.output_dir = run_folder(config)
-        checkpoint = resolve_checkpoint(self.output_dir, config.resume_from_checkpoint)
         resuming = config.resume_from_checkpoint is not None
-        claim_folder(self.output_dir, resuming=resuming, overwrite=config.overwrite_output_dir)
+        self.lock = claim_folder(self.output_dir, resuming=resuming, overwrite=config.overwrite_output_dir)
+        checkpoint = resolve_checkpoint(self.output_dir, config.resume_from_checkpoint)
         names = [policy.name for policy in config.policies()]
         self.algorithms = dict(zip(names, algorithms or config.algorithms(), strict=True))
         self.plan: Plan = make_plan(config)
@@ -133,7 +134,7 @@ class Trainer:
         Raises:
             ValueError: if a problem of the run is unusable; the steps before it are saved.
             KeyboardInterrupt: after a first Ctrl-C the running step is finished and saved; the message says how to go on.
-            NonFiniteError: if loss or gradient is not finite for too long.
+            NonFiniteError: if loss or gradient is not finite for too long, or weights are not.
         """
         (self.output_dir / "config.yaml").write_text(self.config.to_yaml(), encoding="utf-8")
         try:
@@ -156,16 +157,20 @@ class Trainer:
                             f"the same command and --resume_from_checkpoint auto --output_dir {self.output_dir}"
                         )
         finally:
+            self.lock.release()
             self.tracker.close()
         return self.results()
 
     def _train_step_or_save(self) -> dict[str, dict[str, float]]:
         """A step; if problems, prompts or verifiers fail before any weight has moved, nothing is lost."""
-        before = self.step
+        before, sizes = self.step, self.tracker.sizes()
         try:
             return self.train_step()
+        except NonFiniteError:
+            raise
         except Exception:
             if before > 0 and self.step == before:
+                self.tracker.cut(sizes)
                 self.save()
             raise
 

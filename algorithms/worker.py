@@ -175,7 +175,9 @@ class Worker:
 
         Raises:
             OSError: if they cannot be written.
+            NonFiniteError: if the weights are broken.
         """
+        self.learner.check_weights()
         self.policy.save(folder / self.name)
         (folder / "optimizer").mkdir(exist_ok=True)
         torch.save(self.learner.state_dict(), folder / "optimizer" / f"{self.name}.pt")

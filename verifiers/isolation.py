@@ -4,6 +4,10 @@ The deadline of a call is enforced from outside, by SIGKILL, because inside a pr
 integer power. Workers are plain `python -m verifiers.worker` children that speak JSON lines over pipes: no fork of the
 caller, no pickles, no `__main__` guard, so it works from the main thread, other threads, asyncio, a forked or spawned
 process, and a Ray actor alike. A worker is replaced after a kill, a crash, or enough calls that leaks could matter.
+
+A call that failed for no reason of its own (its worker was killed, was out of memory, or got no processor time before the
+deadline, since it or the machine stood still) is made once more in a fresh process, so that what happens around a worker does
+not become part of a verdict.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import atexit
 import contextlib
 import functools
 import json
+import math
 import os
 import select
 import subprocess
@@ -25,6 +30,9 @@ from typing import Any
 START_SECONDS = 60.0
 """How long a worker may take to start: importing on a busy machine is slow, and no case's fault."""
 
+_WORKED = 0.5
+"""A call that has used this share of its deadline as processor time has had its time; one with less was held up."""
+
 
 class DeadlineError(TimeoutError):
     """The call did not finish before its deadline; its worker was killed."""
@@ -34,8 +42,22 @@ class WorkerError(RuntimeError):
     """The call failed inside its worker, or the worker died of it; carries the text."""
 
 
+class _HeldUpError(Exception):
+    """A call failed for a reason outside of it."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+        """What is to be raised if it happens again."""
+
+
 class Worker:
-    """One child process and the two pipes to it. Not thread-safe: the pool lends it to one thread at a time."""
+    """One child process and the two pipes to it. Not thread-safe: the pool lends it to one thread at a time.
+
+    Attributes:
+        calls: made so far.
+        seconds: that the last call took, without what was lost with a process that had to be replaced.
+    """
 
     def __init__(self, memory_bytes: int) -> None:
         """Start the process and wait until it answers.
@@ -43,13 +65,18 @@ class Worker:
         Raises:
             WorkerError: if it does not come up.
         """
+        self.calls = 0
+        self.seconds = 0.0
+        self._memory_bytes = memory_bytes
+        self._start()
+
+    def _start(self) -> None:
         environment = dict(os.environ)
         root = str(Path(__file__).resolve().parent.parent)
         environment["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [environment.get("PYTHONPATH")])])
-        self.calls = 0
         self._buffer = b""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "verifiers.worker", str(memory_bytes)],
+            [sys.executable, "-m", "verifiers.worker", str(self._memory_bytes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -59,6 +86,7 @@ class Worker:
         try:
             status, _ = json.loads(self._read_line(time.monotonic() + START_SECONDS))
         except DeadlineError as error:
+            self.kill()
             raise WorkerError(f"a verifier worker did not start within {START_SECONDS:.0f} s") from error
         except BaseException:
             self.kill()
@@ -71,28 +99,59 @@ class Worker:
 
         Raises:
             DeadlineError: after `seconds`; the process is gone then.
-            WorkerError: if the function raised or the process died.
+            WorkerError: if the function raised, or if the process died or had no memory, twice.
 
         Whatever else interrupts the call (Ctrl-C, a signal's handler) ends the process too: its answer would otherwise
         stay in the pipe and be taken for the next call's.
         """
+        try:
+            return self._call(path, arguments, seconds)
+        except _HeldUpError:
+            self._start()
+        try:
+            return self._call(path, arguments, seconds)
+        except _HeldUpError as error:
+            raise error.error from None
+
+    def _call(self, path: str, arguments: list[Any], seconds: float) -> Any:
+        """As `call`, once; raises `_HeldUpError` where it should be tried again."""
         self.calls += 1
+        start, worked = time.monotonic(), self._processor_seconds()
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps([path, arguments, seconds]).encode() + b"\n")
             self._process.stdin.flush()
-            status, value = json.loads(self._read_line(time.monotonic() + seconds))
-        except (DeadlineError, WorkerError):
-            raise  # `_read_line` has ended the process
+            status, value = json.loads(self._read_line(start + seconds))
+        except DeadlineError as error:
+            had = self._processor_seconds() - worked
+            self.kill()
+            if had < _WORKED * seconds:
+                raise _HeldUpError(error) from error
+            raise
+        except WorkerError as error:
+            raise _HeldUpError(error) from error
         except OSError as error:
             self.kill()
-            raise WorkerError(f"the worker was gone: {error}") from error
+            raise _HeldUpError(WorkerError(f"the worker was gone: {error}")) from error
         except BaseException:
             self.kill()
             raise
+        finally:
+            self.seconds = time.monotonic() - start
         if status != "ok":
+            if value.startswith("MemoryError"):
+                self.kill()
+                raise _HeldUpError(WorkerError(value))
             raise WorkerError(value)
         return value
+
+    def _processor_seconds(self) -> float:
+        """Processor time that the process has used; without Linux's /proc infinite, so that no call counts as held up."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return math.inf
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     @property
     def alive(self) -> bool:
@@ -120,7 +179,6 @@ class Worker:
         while b"\n" not in self._buffer:
             left = deadline - time.monotonic()
             if left <= 0 or not poll.poll(left * 1000):
-                self.kill()
                 raise DeadlineError("no answer before the deadline")
             chunk = os.read(descriptor, 1 << 16)
             if not chunk:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -59,3 +61,27 @@ def test_threads_and_asyncio(pool: Pool) -> None:
         return await asyncio.gather(*(asyncio.to_thread(pool.call, ECHO, ["mth", ["math"]], 20) for _ in range(8)))
 
     assert asyncio.run(many()) == ["; did you mean 'math'?"] * 8
+
+
+class TestWhatHappensAroundAWorker:
+    """A worker is hurt from outside; the call has nothing to do with it, and gets its value."""
+
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+    def test_killed_or_frozen(self, pool: Pool, number: signal.Signals) -> None:
+        with pool.lend() as worker:
+            assert worker.call(ECHO, ["mth", ["math"]], 20)
+            worker._process.send_signal(number)
+            assert worker.call(ECHO, ["mth", ["math"]], 1) == "; did you mean 'math'?"
+
+    def test_without_memory(self, pool: Pool) -> None:
+        with pool.lend() as worker:
+            resource.prlimit(worker._process.pid, resource.RLIMIT_AS, (1, 1))
+            assert worker.call(ECHO, ["mth" * 100, ["math" * 100]], 20)
+
+    def test_what_uses_up_its_own_time_is_not_tried_again(self, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("verifiers.isolation._WORKED", 0.05)  # of a second and more, even on a busy machine
+        with pool.lend() as worker:
+            hard = ["ab" * 99, ["ba" * 95 + str(number) for number in range(3000)]]
+            with pytest.raises(DeadlineError):
+                worker.call(ECHO, hard, 1)
+            assert worker.calls == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
@@ -259,11 +258,10 @@ class _Workers:
         arguments = [to_json(first), to_json(second)]
         try:
             with shared_pool().lend() as worker:
-                start = time.monotonic()
                 try:
                     return worker.call("verifiers.math.symbolic:equal", arguments, self._left) is True
                 finally:
-                    self._left -= time.monotonic() - start
+                    self._left -= worker.seconds
         except DeadlineError as error:
             self._failures.append(("timeout", str(error)))
         except WorkerError as error:
