@@ -14,7 +14,6 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from algorithms.checkpoints import sync
-
 from verifiers.printing import printable
 
 POOL = "pool"
