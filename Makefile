@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RUNS ?= runs/demo
 
-.PHONY: demo test check format lint types docs pool clean
+.PHONY: demo test test-scale check format lint types docs pool clean
 
 ## Train the embedded pool with GRPO and then with SGT, and compare.
 demo: $(VENV)/.installed
@@ -20,6 +20,10 @@ demo: $(VENV)/.installed
 ## Run all tests.
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest
+
+## Run the long tests of faults on a Ray cluster.
+test-scale: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m scale tests/scale
 
 ## What continuous integration and pre-commit check.
 check: lint types test

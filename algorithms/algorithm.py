@@ -24,6 +24,10 @@ class Algorithm(ABC):
     channels: ClassVar[tuple[Channel, ...]] = ()
     """What it reads of its peers. Without `rollouts` it cannot have rows from them."""
 
+    allows_delay: ClassVar[bool] = True
+    """Whether the peers' records may come `exchange_staleness` steps late. Not where all that crosses goes into the rows of the
+    policy's own completions: these are learnt before the records are there."""
+
     scale_rewards: bool = True
     """Divide advantages by the standard deviation of the rewards (TRL's `scale_rewards`); otherwise only centre them."""
 
@@ -79,3 +83,21 @@ def make_algorithms(names: Sequence[str], options: Mapping[str, Any]) -> list[Al
     return [
         cls(**{field.name: options[field.name] for field in fields(cls) if field.name in options}) for cls in classes
     ]
+
+
+def refuse_delay(algorithms: Sequence[Algorithm], staleness: int) -> None:
+    """Refuse algorithms whose peers' records cannot come late.
+
+    Args:
+        algorithms: of all policies.
+        staleness: steps by which they come late.
+
+    Raises:
+        ValueError: if one of them does not allow it.
+    """
+    for algorithm in algorithms:
+        if staleness and not algorithm.allows_delay:
+            raise ValueError(
+                f"exchange_staleness={staleness}, but {type(algorithm).__name__} puts what its peers say into the rows of its "
+                "own completions, which are learnt before that is there; set exchange_staleness=0, or choose another algorithm"
+            )

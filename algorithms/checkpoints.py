@@ -4,6 +4,7 @@
         policy_0/            loads with AutoModelForCausalLM.from_pretrained; an adapter with PEFT's AutoPeftModelForCausalLM
         policy_1/
         optimizer/policy_0.pt, policy_1.pt
+        delayed.json         with exchange_staleness: the last steps, whose peers' records are not learnt yet
         trainer_state.json   step, counters, sizes of the record files
         config.yaml          the resolved configuration
         manifest.json        size and SHA-256 of each file; a checkpoint that does not agree with it is not loaded
@@ -25,7 +26,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from algorithms.errors import NonFiniteError
+from algorithms.errors import NonFiniteError, WorkerLostError
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ def save_checkpoint(
         limit: checkpoints kept; None keeps all.
 
     Raises:
+        WorkerLostError: if a policy's process is lost meanwhile.
         OSError: if it cannot be written (disk full, read-only); what was half written is removed, earlier checkpoints stay.
         NonFiniteError: if there are weights that are not worth keeping.
     """
@@ -72,7 +74,7 @@ def save_checkpoint(
         sync(output_dir)
     except Exception as error:
         shutil.rmtree(scratch, ignore_errors=True)
-        if isinstance(error, NonFiniteError):
+        if isinstance(error, NonFiniteError | WorkerLostError):
             raise
         raise OSError(
             f"{folder} cannot be written ({error}); earlier checkpoints are untouched. Free the disk or change output_dir, "

@@ -32,7 +32,7 @@ from algorithms.config import (
     read_yaml,
 )
 from algorithms.devices import make_plan
-from algorithms.errors import NonFiniteError
+from algorithms.errors import NonFiniteError, WorkerLostError
 from algorithms.planning.cluster import Cluster, described
 from algorithms.policy import has_tokenizer, load_renderer, load_tokenizer
 from algorithms.setup import make_env, planned_steps
@@ -107,6 +107,8 @@ def run(config: TrainingConfig) -> None:
         sys.exit(_failure(str(error) if error.errno is None else f"{error}; {remedy}", 1))
     except (NonFiniteError, ValueError) as error:
         sys.exit(_failure(str(error), mistake))
+    except WorkerLostError as error:
+        sys.exit(_failure(str(error), 1))
     print(f"\n{trainer.report()}")
     print(f"metrics, completions, exchange, checkpoints: {trainer.output_dir}")
     print(f"curves: tensorboard --logdir {trainer.output_dir}")

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 import verifiers
-from algorithms.algorithm import Algorithm, algorithm_class, make_algorithms
+from algorithms.algorithm import Algorithm, algorithm_class, make_algorithms, refuse_delay
 from algorithms.losses import LossConfig, LossType
 from algorithms.optimization import ScheduleType
 from algorithms.rollouts.sampling import SamplingConfig
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 Dtype = Literal["fp32", "bf16"]
 
-RESERVED_NAMES = {"pool", "optimizer", "config.yaml", "trainer_state.json"}
+RESERVED_NAMES = {"pool", "optimizer", "config.yaml", "trainer_state.json", "delayed.json"}
 """Names that no policy may have: a checkpoint and the records use them."""
 
 PLACEMENTS = ("shared", "dedicated", "colocated")
@@ -113,6 +113,9 @@ class ExchangeOptions:
     """Keep every shared record in exchange.jsonl."""
     exchange_replay: str | None = None
     """exchange.jsonl of a finished run, whose policies take part as peers once more."""
+    exchange_staleness: int = 0
+    """K: steps after which a policy learns from what its peers said. With 0 it waits for them in every step; with more it may
+    be that many steps ahead of the slowest policy (backend ray), and its peers' records are exactly K steps old."""
 
 
 @dataclass(frozen=True)
@@ -238,6 +241,16 @@ class PlacementOptions:
     """Devices to place policies on, such as cpu or cuda:0 cuda:1; auto takes all GPUs, or else the CPU."""
     num_threads: int | None = None
     """CPU threads of PyTorch, of each policy where they work at the same time. Bit-identical reruns need the same number."""
+    backend: Literal["local", "ray"] = "local"
+    """local: all policies in this process, where they take turns; ray: each in an actor of its own, all at once."""
+    ray_address: str | None = None
+    """Address of a running Ray cluster (backend ray); by default that of RAY_ADDRESS, or else a local one is started."""
+    worker_timeout: float = 1800.0
+    """Seconds within which a policy in another process must have answered (backend ray): rolled out a step, learnt it, been
+    evaluated, saved or loaded. Then it is taken for dead."""
+    max_restarts: int = 3
+    """Times in a row that a run goes on from its last checkpoint after a policy's process was lost, without a step forward;
+    the next loss stops it."""
 
 
 @dataclass(frozen=True)
@@ -278,6 +291,7 @@ class TrainingConfig(
         self._check_policies()
         self._check_numbers()
         self.sampling()
+        refuse_delay(self.algorithms(), self.exchange_staleness)
         for policy, algorithm in zip(self.policies(), self.algorithms(), strict=True):
             missing = set(algorithm.channels) - set(self.exchange_channels or algorithm.channels)
             if missing:
@@ -319,6 +333,7 @@ class TrainingConfig(
                 "gets which devices"
             )
         for name, allowed in (
+            ("backend", ("local", "ray")),
             ("loss_type", ("grpo", "bnpo", "dr_grpo", "dapo", "gspo")),
             ("lr_scheduler_type", ("constant", "linear", "cosine")),
         ):
@@ -331,7 +346,10 @@ class TrainingConfig(
             "logging_steps", "eval_size", "generation_batch_size", "max_skipped_updates",
         ):  # fmt: skip
             _require(name, getattr(self, name), getattr(self, name) >= 1, "give at least 1")
-        for name in ("eval_steps", "save_steps", "warmup_steps", "eval_samples", "log_completions", "beta", "epsilon"):
+        for name in (
+            "eval_steps", "save_steps", "warmup_steps", "eval_samples", "log_completions", "beta", "epsilon",
+            "exchange_staleness", "max_restarts",
+        ):  # fmt: skip
             _require(name, getattr(self, name), getattr(self, name) >= 0, "give at least 0")
         for name in ("learning_rate", "per_device_train_batch_size"):
             for value in getattr(self, name):
@@ -349,6 +367,7 @@ class TrainingConfig(
             "give names of layers, or all-linear alone",
         )
         _require("max_grad_norm", self.max_grad_norm, self.max_grad_norm > 0, "give more than 0")
+        _require("worker_timeout", self.worker_timeout, self.worker_timeout > 0, "give more than 0 seconds")
         _require("temperature", self.temperature, self.temperature > 0, "training needs more than 0")
         _require(
             "num_generations",

@@ -12,6 +12,7 @@ from algorithms.losses import LossConfig, LossTerms
 from algorithms.samples import Batch, Group, Sample
 from mrl_env.exchange import pool_statistics
 from mrl_env.tokenization import Retokenizer
+from mrl_env.types import Experience
 from verifiers import REASONS
 
 
@@ -132,3 +133,15 @@ def exchange_metrics(agent: str, problems: Sequence[Iterable[Sample]], retokeniz
     if retokenizer.residual_bounds:
         metrics["exchange/residual_bound"] = float(np.mean(retokenizer.residual_bounds))
     return metrics
+
+
+def staleness_metrics(version: int, problems: Iterable[Sequence[Experience]]) -> dict[str, float]:
+    """How old the peers' records are: `exchange/staleness` is the mean difference between the learner's number of updates and
+    that of a record's author when it was sampled; nothing, where there are no records.
+
+    Args:
+        version: updates of the learner so far.
+        problems: for each problem the records that it reads.
+    """
+    differences = [version - record.policy_version for records in problems for record in records]
+    return {"exchange/staleness": float(np.mean(differences))} if differences else {}

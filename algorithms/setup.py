@@ -15,7 +15,7 @@ from algorithms.config import TrainingConfig
 from algorithms.learner import Learner, LearnerConfig
 from algorithms.optimization import MasterOptimizer
 from algorithms.policy import Policy
-from mrl_env.exchange import Exchange, JsonlExchange, MemoryExchange, ReplayExchange
+from mrl_env.exchange import Channel, Exchange, JsonlExchange, MemoryExchange, ReplayExchange, checked_channels
 from mrl_env.problems import load_problems
 from mrl_env.problems.files import is_problem_file
 from mrl_env.types import Problem
@@ -29,19 +29,27 @@ DEFAULT_OPTIM_ARGS: dict[str, dict[str, Any]] = {
 
 
 def make_env(
-    config: TrainingConfig, algorithms: Mapping[str, Algorithm], exchange: Exchange
+    config: TrainingConfig, algorithms: Mapping[str, Algorithm], exchange: Exchange, alone: str | None = None
 ) -> ParallelEnv[str, Any, Any]:
-    """The configured environment, each agent subscribed to what its algorithm reads."""
+    """The configured environment, each agent subscribed to what its algorithm reads.
+
+    Args:
+        config: the run's.
+        algorithms: of all policies, by name.
+        exchange: where records meet.
+        alone: the only agent of an environment of its own, which asks it the same problems, and publishes all that any policy
+            reads.
+    """
+    channels = channels_of(config, algorithms)
+    if alone is not None:
+        channels = {alone: tuple({channel for subscribed in channels.values() for channel in subscribed})}
     arguments: dict[str, Any] = {
-        "agents": list(algorithms),
+        "agents": list(channels),
         **problem_arguments(config),
         "split": "train",
         "problems_per_episode": config.problems_per_step,
         "generations": config.num_generations,
-        "channels": {
-            name: algorithm.channels if config.exchange_channels is None else config.exchange_channels
-            for name, algorithm in algorithms.items()
-        },
+        "channels": channels,
         "exchange": exchange,
         "seed": config.seed,
     }
@@ -49,6 +57,14 @@ def make_env(
         made: ParallelEnv[str, Any, Any] = import_dotted(config.env, "env")(**arguments)
         return made
     return mrl_env.make(config.env, **arguments)
+
+
+def channels_of(config: TrainingConfig, algorithms: Mapping[str, Algorithm]) -> dict[str, tuple[Channel, ...]]:
+    """What each policy reads of its peers: the configured channels, or else those of its algorithm."""
+    return {
+        name: algorithm.channels if config.exchange_channels is None else checked_channels(config.exchange_channels)
+        for name, algorithm in algorithms.items()
+    }
 
 
 def problem_arguments(config: TrainingConfig) -> dict[str, Any]:

@@ -3,7 +3,8 @@
     reset -> every policy generates -> env.step (verify, publish, read the peers) -> every policy learns -> log -> save
 
 It knows no algorithm by name, and not where the policies live: each one's worker turns scored groups and peers' records into
-rows and learns from them (`algorithms/worker.py`), and a backend reaches the workers (`algorithms/backends`).
+rows and learns from them (`algorithms/worker.py`), and a backend reaches the workers (`algorithms/backends`). Where policies
+may be ahead of one another, each takes its steps in a thread (`algorithms/lanes.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,8 +23,8 @@ from pettingzoo import ParallelEnv
 from tqdm.auto import tqdm
 
 from algorithms.alarms import Alarms
-from algorithms.algorithm import Algorithm
-from algorithms.backends import Backend, LocalBackend
+from algorithms.algorithm import Algorithm, refuse_delay
+from algorithms.backends import Backend, LocalBackend, make_backend
 from algorithms.checkpoints import (
     claim_folder,
     clear_run,
@@ -32,9 +34,11 @@ from algorithms.checkpoints import (
     save_checkpoint,
 )
 from algorithms.config import TrainingConfig, read_yaml
+from algorithms.delay import Delay
 from algorithms.devices import Plan, make_plan
-from algorithms.errors import NonFiniteError
+from algorithms.errors import NonFiniteError, WorkerLostError
 from algorithms.interruption import Interruption
+from algorithms.lanes import Lanes
 from algorithms.policy import Policy
 from algorithms.setup import check_answers, load_eval_problems, make_env, make_exchange, planned_steps
 from algorithms.tracking import POOL, Tracker, evaluations, table
@@ -45,9 +49,13 @@ logger = logging.getLogger(__name__)
 
 MAY_CHANGE = {
     "max_steps", "num_train_epochs", "output_dir", "overwrite_output_dir", "resume_from_checkpoint", "save_steps",
-    "save_total_limit", "logging_steps", "log_completions", "placement", "device",
+    "save_total_limit", "logging_steps", "log_completions", "placement", "device", "backend", "ray_address",
+    "worker_timeout", "max_restarts",
 }  # fmt: skip
 """Settings that a resumed run may change without being another run."""
+
+Metrics = dict[str, dict[str, float]]
+"""By policy and name."""
 
 POOLED = ("reward", "reward_std", "frac_reward_zero_std", "success", "entropy", "kl", "exchange/rescue_rate")
 """Metrics whose mean over the policies is recorded for the pool."""
@@ -85,7 +93,9 @@ class Trainer:
         self.plan: Plan = make_plan(config)
         logger.info("device plan\n%s", self.plan)
         torch.set_num_threads(self.plan.threads)
-        self.env = env or make_env(config, self.algorithms, make_exchange(config, names, self.output_dir))
+        refuse_delay(list(self.algorithms.values()), config.exchange_staleness)
+        self._exchange = make_exchange(config, names, self.output_dir)
+        self.env = env or make_env(config, self.algorithms, self._exchange)
         if list(self.env.possible_agents) != names:
             raise ValueError(
                 f"env has the agents {self.env.possible_agents}, but the policies are {names}; name them alike"
@@ -98,34 +108,42 @@ class Trainer:
         if getattr(source, "stored", False):  # rows of a file; what a source makes is checked as it is asked
             check_answers((source[i] for i in range(len(source))), config.make_verifier())
         self.total_steps = planned_steps(config, self.env)
-        self.backend: Backend = LocalBackend(
-            [
-                Worker(config, name, algorithm, self.plan.device(name), self.total_steps, self.output_dir)
-                for name, algorithm in self.algorithms.items()
-            ]
-        )
+        # Another one's environment asks all policies at a time.
+        self._own_pace = config.backend == "ray" and config.exchange_staleness > 0 and env is None
+        self.backend: Backend = make_backend(config, self.algorithms, self.plan, self.total_steps, self.output_dir)
+        if resuming and checkpoint is None:
+            logger.warning("%s has no checkpoint yet: the run begins anew", self.output_dir)
+        if checkpoint is not None:
+            _warn_of_changes(checkpoint, config)
+        try:
+            self._begin(checkpoint)
+        except BaseException:
+            self.backend.close()
+            raise
+
+    def _begin(self, checkpoint: Path | None) -> None:
+        """Bring workers, counters and records to the state of a checkpoint, or to that of a new run."""
+        self.step = 0
+        self.delay = Delay(self.algorithms, self.config.exchange_staleness)
         self.alarms = {
-            name: Alarms(name, reads_peers="rollouts" in algorithm.channels and len(names) > 1)
+            name: Alarms(name, reads_peers="rollouts" in algorithm.channels and len(self.algorithms) > 1)
             for name, algorithm in self.algorithms.items()
         }
-        self.step = 0
         if checkpoint is None:
-            if resuming:
-                logger.warning("%s has no checkpoint yet: the run begins anew", self.output_dir)
             clear_run(self.output_dir)
             self.tracker = Tracker(self.output_dir)
-        else:
-            self.backend.load(checkpoint)
-            state = read_state(checkpoint)
-            self.step = state["step"]
-            logger.info("going on from %s: %d of %d steps are done", checkpoint, self.step, self.total_steps)
-            _warn_of_changes(checkpoint, config)
-            forget_later_checkpoints(self.output_dir, self.step)
-            for name, alarms in self.alarms.items():
-                alarms.restore(state["alarms"][name])
-            self.tracker = Tracker(self.output_dir, self.step, state["sizes"])
+            return
+        self.backend.load(checkpoint)
+        self.delay.load(checkpoint)
+        state = read_state(checkpoint)
+        self.step = state["step"]
+        logger.info("going on from %s: %d of %d steps are done", checkpoint, self.step, self.total_steps)
+        forget_later_checkpoints(self.output_dir, self.step)
+        for name, alarms in self.alarms.items():
+            alarms.restore(state["alarms"][name])
+        self.tracker = Tracker(self.output_dir, self.step, state["sizes"])
 
-    def train(self) -> dict[str, dict[str, float]]:
+    def train(self) -> Metrics:
         """Run to the last step; evaluate and save on the way.
 
         Returns:
@@ -135,38 +153,117 @@ class Trainer:
             ValueError: if a problem of the run is unusable; the steps before it are saved.
             KeyboardInterrupt: after a first Ctrl-C the running step is finished and saved; the message says how to go on.
             NonFiniteError: if loss or gradient is not finite for too long, or weights are not.
+            WorkerLostError: if workers in other processes are lost again and again; see `max_restarts`.
         """
         (self.output_dir / "config.yaml").write_text(self.config.to_yaml(), encoding="utf-8")
+        furthest, losses = self.step, 0
         try:
             with Interruption() as interruption, self._progress("training", self.total_steps, "step", self.step) as bar:
-                if self.step == 0 and self.config.eval_steps:
-                    self._evaluate()
+                lanes = self._lanes()
                 while self.step < self.total_steps:
-                    metrics = self._train_step_or_save()
-                    bar.set_postfix_str(self._headline(metrics), refresh=False)
-                    bar.update()
-                    last = self.step == self.total_steps
-                    if self.config.eval_steps and (last or self.step % self.config.eval_steps == 0):
-                        self._evaluate()
-                    if last or (self.config.save_steps and self.step % self.config.save_steps == 0):
-                        self.save()
-                    if interruption.requested and not last:
-                        self.save()
-                        raise KeyboardInterrupt(
-                            f"stopped after step {self.step} of {self.total_steps}, saved in {self.output_dir}; go on with "
-                            f"the same command and --resume_from_checkpoint auto --output_dir {self.output_dir}"
-                        )
+                    try:
+                        self._advance(lanes, bar, interruption)
+                    except WorkerLostError as error:
+                        losses = losses + 1 if self.step <= furthest else 1
+                        furthest = max(furthest, self.step)
+                        losses = self._recover(error, losses)
+                        lanes = self._lanes()
+                        bar.n = self.step
         finally:
             self.lock.release()
             self.tracker.close()
+            self.backend.close()
         return self.results()
 
-    def _train_step_or_save(self) -> dict[str, dict[str, float]]:
+    def _advance(self, lanes: Lanes | None, bar: tqdm[Any], interruption: Interruption) -> None:
+        """To the next step behind which all policies are evaluated or saved, and do so."""
+        if self.step == 0 and self.config.eval_steps:
+            self._evaluate()
+        periods = [period for period in (self.config.eval_steps, self.config.save_steps) if period]
+        until = min([self.total_steps, *((self.step // period + 1) * period for period in periods)])
+        steps = self._take_turns(until, interruption) if lanes is None else self._run(lanes, until, interruption)
+        with closing(steps):
+            for metrics in steps:
+                bar.set_postfix_str(self._headline(metrics), refresh=False)
+                bar.update()
+        last = self.step == self.total_steps
+        if self.config.eval_steps and (last or self.step % self.config.eval_steps == 0):
+            self._evaluate()
+        if last or (self.config.save_steps and self.step % self.config.save_steps == 0):
+            self.save()
+        if interruption.requested and not last:
+            self.save()
+            raise KeyboardInterrupt(
+                f"stopped after step {self.step} of {self.total_steps}, saved in {self.output_dir}; go on with "
+                f"the same command and --resume_from_checkpoint auto --output_dir {self.output_dir}"
+            )
+
+    def _take_turns(self, until: int, interruption: Interruption) -> Generator[Metrics, None, None]:
+        """Steps of all policies together, up to one of them; the metrics of each."""
+        while self.step < until:
+            yield self._train_step_or_save()
+            if interruption.requested:
+                return
+
+    def _run(self, lanes: Lanes, until: int, interruption: Interruption) -> Generator[Metrics, None, None]:
+        """Steps of policies that go their own pace, up to one of them; the metrics of each, when all have done it."""
+        started = time.perf_counter()
+        with closing(lanes.run(self.step + 1, until)) as steps:
+            for played in steps:
+                self.step += 1
+                metrics = {name: dict(each.metrics) for name, each in played.items()}
+                environment = sum(each.environment for each in played.values())
+                times = {"time/environment": environment, "step_time": time.perf_counter() - started}
+                started = time.perf_counter()
+                self._record({name: each.lesson for name, each in played.items()}, metrics, times)
+                yield metrics
+                if interruption.requested:
+                    lanes.stop()
+
+    def _lanes(self) -> Lanes | None:
+        """The policies' lanes from the present step on, if they go their own pace."""
+        if not self._own_pace:
+            return None
+        return Lanes(self.config, self.algorithms, self.backend, self._exchange, self.delay, self.step)
+
+    def _recover(self, error: WorkerLostError, losses: int) -> int:
+        """Begin all workers anew, and go back to the last checkpoint.
+
+        Args:
+            error: which of them was lost.
+            losses: times in a row that one was lost without a step forward.
+
+        Returns:
+            The same number; larger, if it happens again meanwhile.
+
+        Raises:
+            WorkerLostError: if that are too many.
+        """
+        if losses > self.config.max_restarts:
+            raise WorkerLostError(
+                f"{error}\nThat was the {losses}. loss without a step forward, and max_restarts={self.config.max_restarts}. "
+                f"What was saved in {self.output_dir} is whole; go on with --resume_from_checkpoint auto --output_dir "
+                f"{self.output_dir}"
+            ) from error
+        checkpoint = resolve_checkpoint(self.output_dir, "auto")
+        logger.warning(
+            "%s\nAll workers begin anew from %s (restart %d of %d)",
+            error, checkpoint or "the initial weights", losses, self.config.max_restarts,
+        )  # fmt: skip
+        self.tracker.close()
+        try:
+            self.backend.restart()
+            self._begin(checkpoint)
+        except WorkerLostError as again:
+            return self._recover(again, losses + 1)
+        return losses
+
+    def _train_step_or_save(self) -> Metrics:
         """A step; if problems, prompts or verifiers fail before any weight has moved, nothing is lost."""
         before, sizes = self.step, self.tracker.sizes()
         try:
             return self.train_step()
-        except NonFiniteError:
+        except (NonFiniteError, WorkerLostError):
             raise
         except Exception:
             if before > 0 and self.step == before:
@@ -174,7 +271,7 @@ class Trainer:
                 self.save()
             raise
 
-    def train_step(self) -> dict[str, dict[str, float]]:
+    def train_step(self) -> Metrics:
         """One step of all policies.
 
         Returns:
@@ -195,12 +292,16 @@ class Trainer:
             name: Lesson(infos[name]["problems"], said, infos[name]["verdicts"], peer_experiences(observations[name]))
             for name, said in rollouts.items()
         }
-        metrics = self.backend.learn(step, lessons)
+        metrics = self.backend.learn(step, {name: self.delay.swap(name, lesson) for name, lesson in lessons.items()})
+        self._record(lessons, metrics, {**environment, "step_time": time.perf_counter() - started})
+        return metrics
+
+    def _record(self, lessons: Mapping[str, Lesson], metrics: Metrics, times: Mapping[str, float]) -> None:
+        """Write what all policies did in the present step."""
         for name, lesson in lessons.items():
             self._log_completions(name, lesson)
-            self.alarms[name].check(step, metrics[name])
-        self._log(metrics, {**environment, "step_time": time.perf_counter() - started})
-        return metrics
+            self.alarms[name].check(self.step, metrics[name])
+        self._log(metrics, times)
 
     def save(self) -> Path:
         """Write a checkpoint of the present step.
@@ -212,7 +313,7 @@ class Trainer:
         return save_checkpoint(
             self.output_dir,
             self.step,
-            self.backend.save,
+            self._save_policies,
             {
                 "alarms": {name: alarms.state() for name, alarms in self.alarms.items()},
                 "sizes": self.tracker.sizes(),
@@ -220,6 +321,10 @@ class Trainer:
             self.config.to_yaml(),
             self.config.save_total_limit,
         )
+
+    def _save_policies(self, folder: Path) -> None:
+        self.backend.save(folder)
+        self.delay.save(folder)
 
     @property
     def workers(self) -> dict[str, Worker]:

@@ -17,9 +17,9 @@ import mrl_env
 from algorithms.algorithm import Algorithm
 from algorithms.config import TrainingConfig
 from algorithms.evaluation import evaluate, summarize
-from algorithms.metrics import completion_metrics, exchange_metrics
+from algorithms.metrics import completion_metrics, exchange_metrics, staleness_metrics
 from algorithms.policy import load_policy
-from algorithms.samples import Group
+from algorithms.samples import Group, Sample
 from algorithms.setup import make_learner
 from mrl_env.seeding import derive_seed
 from mrl_env.types import Completion, Experience, Message, Problem
@@ -50,12 +50,14 @@ class Lesson:
         rollouts: its answers.
         verdicts: P lists of G verdicts.
         peers: P lists of the peers' records, in any number.
+        delayed: the lesson of `exchange_staleness` steps ago; what is learnt from it are the peers' records.
     """
 
     problems: Sequence[Problem]
     rollouts: Rollouts
     verdicts: Sequence[Sequence[Verdict]]
     peers: Sequence[Sequence[Experience]]
+    delayed: Lesson | None = None
 
 
 class Worker:
@@ -133,6 +135,10 @@ class Worker:
         groups = self._groups(step, lesson)
         retokenize = mrl_env.Retokenizer(self.policy.text, self.config.max_completion_length)
         rows = [self.algorithm.rows(group, seen, retokenize) for group, seen in zip(groups, lesson.peers, strict=True)]
+        if lesson.delayed is not None:
+            late = self._peer_rows(step - self.config.exchange_staleness, lesson.delayed, retokenize)
+            rows = [[*own, *peers] for own, peers in zip(rows, late, strict=True)]
+        stale = {} if lesson.delayed is None else staleness_metrics(self.learner.version, lesson.delayed.peers)
         exchanged = exchange_metrics(self.name, rows, retokenize)
         made = time.perf_counter()
         # Models may draw (dropout); what they draw depends on the place, not on the history.
@@ -142,6 +148,7 @@ class Worker:
         return {
             **completion_metrics(groups),
             **exchanged,
+            **stale,
             **updated,
             "time/generate": lesson.rollouts.seconds,
             "time/rows": made - started,
@@ -206,6 +213,13 @@ class Worker:
         state = torch.load(folder / "optimizer" / f"{self.name}.pt", map_location=device, weights_only=True, mmap=mmap)
         self.learner.load_state_dict(state)
         self.policy.version = self.learner.version
+
+    def _peer_rows(self, step: int, lesson: Lesson, retokenize: mrl_env.Retokenizer) -> list[list[Sample]]:
+        """For each problem of an earlier step the rows that its peers wrote; its own are learnt already."""
+        return [
+            [row for row in self.algorithm.rows(group, seen, retokenize) if row.source != self.name]
+            for group, seen in zip(self._groups(step, lesson), lesson.peers, strict=True)
+        ]
 
     def _groups(self, step: int, lesson: Lesson) -> list[Group]:
         """One group per problem."""

@@ -7,11 +7,13 @@ Transformers.
 from mrl_env.env import MutualEnv, SoloEnv
 from mrl_env.exchange import (
     CHANNELS,
+    DelayedExchange,
     Exchange,
     JsonlExchange,
     MemoryExchange,
     ReplayExchange,
     peer_experiences,
+    visible,
 )
 from mrl_env.registration import make, register, registered, spec
 from mrl_env.tokenization import Retokenizer, TextTokenizer
@@ -20,6 +22,7 @@ from mrl_env.types import Completion, Experience, Problem, ProblemSource, Trace,
 __all__ = [
     "CHANNELS",
     "Completion",
+    "DelayedExchange",
     "Exchange",
     "Experience",
     "JsonlExchange",
@@ -38,4 +41,5 @@ __all__ = [
     "registered",
     "spec",
     "user_message",
+    "visible",
 ]

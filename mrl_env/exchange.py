@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -172,6 +173,22 @@ def peer_experiences(observation: Mapping[str, Any]) -> tuple[tuple[Experience, 
             for i in range(len(observation[channels[0]][p]) if channels else 0)
         )
         for p in range(len(observation["prompts"]))
+    )
+
+
+def visible(records: Iterable[Sequence[Experience]], channels: Sequence[Channel]) -> tuple[tuple[Experience, ...], ...]:
+    """For each problem its records as a subscriber of some channels sees them; what `peer_experiences` gives where an
+    environment stands between.
+
+    Args:
+        records: whole, for each problem.
+        channels: that are subscribed to; without any, nothing is seen.
+    """
+    return tuple(
+        tuple(_joined({channel: channel_record(record, channel) for channel in channels}) for record in of_problem)
+        if channels
+        else ()
+        for of_problem in records
     )
 
 
@@ -357,6 +374,98 @@ class ReplayExchange:
     def clear(self) -> None:
         """Forget the living agents' records; the replayed ones stay."""
         self._inner.clear()
+
+
+class DelayedExchange:
+    """An exchange for agents that go their own pace, each with an environment of its own in a thread of its own.
+
+    Every publication is an agent's next round. A round is complete when all agents have published it; then, and in order, it
+    goes to the inner exchange, author by author: what that writes and shows does not depend on who was first. The running
+    round shows nothing (`view` is empty); what the others said in an earlier one is asked for with `heard`.
+
+    Args:
+        inner: the exchange of whole rounds, which says who reads whom.
+        agents: all agents, in order.
+        first: number of the first round.
+        patience: seconds without any publication after which a waiting agent gives up; None lets it wait for ever.
+
+    Example:
+        >>> exchange = DelayedExchange(MemoryExchange(["a", "b"]), ["a", "b"])
+        >>> exchange.publish([Experience("p0", "a", 0, "stop", 0, text="2")])
+        >>> exchange.publish([Experience("p0", "b", 0, "stop", 0, text="3")])
+        >>> [record.text for record in exchange.heard("a", 1)[0]]
+        ['3']
+    """
+
+    def __init__(self, inner: Exchange, agents: Sequence[str], first: int = 1, patience: float | None = None) -> None:
+        self._inner = inner
+        self._patience = patience
+        self._published: dict[str, int] = dict.fromkeys(agents, first - 1)
+        self._waiting: dict[int, dict[str, list[Experience]]] = {}
+        self._views: dict[tuple[str, int], tuple[tuple[Experience, ...], ...]] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def publish(self, experiences: Iterable[Experience]) -> None:
+        """Add one agent's records of its next round; at least one.
+
+        Raises:
+            ValueError: if they are not all of one of the agents, or the inner exchange refuses them.
+        """
+        records = list(experiences)
+        authors = {record.agent for record in records}
+        if len(authors) != 1 or not authors <= self._published.keys():
+            raise ValueError(f"the records are of {sorted(authors)}; publish those of one of {[*self._published]}")
+        (author,) = authors
+        with self._changed:
+            number = self._published[author] + 1
+            said = self._waiting.setdefault(number, {})
+            said[author] = records
+            if len(said) == len(self._published):
+                self._complete(number, self._waiting.pop(number))
+            self._published[author] = number
+            self._changed.notify_all()
+
+    def view(self, agent: str, problem_ids: Sequence[str]) -> tuple[tuple[Experience, ...], ...]:
+        """Nothing: the running round is not complete."""
+        return tuple(() for _ in problem_ids)
+
+    def clear(self) -> None:
+        """Nothing is forgotten but what was heard."""
+
+    def heard(self, agent: str, number: int) -> tuple[tuple[Experience, ...], ...]:
+        """What an agent may read of a round, for each problem, in the order of the problems; can be asked once.
+
+        Waits until the round is complete.
+
+        Raises:
+            TimeoutError: naming those who are late, if nobody published anything for too long.
+            RuntimeError: if the exchange was closed.
+        """
+        with self._changed:
+            while (agent, number) not in self._views:
+                if self._closed:
+                    raise RuntimeError(f"{agent} waits for round {number}, but the exchange was closed")
+                if not self._changed.wait(self._patience):
+                    late = [name for name, last in self._published.items() if last < number]
+                    raise TimeoutError(
+                        f"{agent} has waited for {', '.join(late)} to publish round {number}, but nobody published anything "
+                        f"for {self._patience:g} s"
+                    )
+            return self._views.pop((agent, number))
+
+    def close(self) -> None:
+        """Let nobody wait any longer."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _complete(self, number: int, said: Mapping[str, list[Experience]]) -> None:
+        self._inner.clear()
+        self._inner.publish(record for agent in self._published for record in said[agent])
+        problems = list(dict.fromkeys(record.problem_id for record in next(iter(said.values()))))
+        for agent in self._published:
+            self._views[agent, number] = self._inner.view(agent, problems)
 
 
 def to_json(experience: Experience) -> str:

@@ -207,6 +207,7 @@ def test_every_page_is_in_the_navigation() -> None:
 
 RUNS = {
     "sgt": {"algorithm": "sgt"},
+    "sgt, late": {"algorithm": "sgt", "exchange_staleness": 1},
     "prp": {"algorithm": "prp", "beta": 0.01, "num_iterations": 2},
     "prp with the trace": {
         "algorithm": "prp", "algorithm_options": {"prp_denominator": "trace"}, "delta": 5.0, "max_completion_length": 24,

@@ -11,14 +11,18 @@ from mrl_env.types import Message, Problem
 
 
 class Backend(Protocol):
-    """The workers of a run. Every mapping has one entry per policy, in the order of the policies."""
+    """The workers of a run. Mappings are from policy to what concerns it, in the order of the policies.
+
+    Where workers live in other processes, every method raises `WorkerLostError` if one of them dies or is late. Then none of
+    them may be asked on before `restart`.
+    """
 
     def rollout(self, step: int, prompts: Mapping[str, Sequence[Sequence[Message]]]) -> dict[str, Rollouts]:
-        """Let every policy answer its P prompts; see `Worker.rollout`."""
+        """Let some policies answer their P prompts; see `Worker.rollout`."""
         ...
 
     def learn(self, step: int, lessons: Mapping[str, Lesson]) -> dict[str, dict[str, float]]:
-        """Let every policy learn; its metrics. See `Worker.learn`."""
+        """Let some policies learn; their metrics. See `Worker.learn`."""
         ...
 
     def evaluate(self, problems: Sequence[Problem], progress: Callable[[int], None]) -> dict[str, dict[str, float]]:
@@ -31,4 +35,12 @@ class Backend(Protocol):
 
     def load(self, folder: Path) -> None:
         """Take what `save` wrote; see `Worker.load`."""
+        ...
+
+    def restart(self) -> None:
+        """Bring all workers back as they began; `load` follows, where there is a checkpoint."""
+        ...
+
+    def close(self) -> None:
+        """End the workers' processes; calls that wait for them end with `WorkerLostError`."""
         ...

@@ -20,12 +20,12 @@ class LocalBackend:
         self.workers = {worker.name: worker for worker in workers}
 
     def rollout(self, step: int, prompts: Mapping[str, Sequence[Sequence[Message]]]) -> dict[str, Rollouts]:
-        """Let every policy answer its P prompts."""
-        return {name: worker.rollout(step, prompts[name]) for name, worker in self.workers.items()}
+        """Let the policies answer their P prompts."""
+        return {name: self.workers[name].rollout(step, mine) for name, mine in prompts.items()}
 
     def learn(self, step: int, lessons: Mapping[str, Lesson]) -> dict[str, dict[str, float]]:
-        """Let every policy learn; its metrics."""
-        return {name: worker.learn(step, lessons[name]) for name, worker in self.workers.items()}
+        """Let the policies learn; their metrics."""
+        return {name: self.workers[name].learn(step, lesson) for name, lesson in lessons.items()}
 
     def evaluate(self, problems: Sequence[Problem], progress: Callable[[int], None]) -> dict[str, dict[str, float]]:
         """Evaluate every policy; its summary."""
@@ -40,3 +40,9 @@ class LocalBackend:
         """Take what `save` wrote."""
         for worker in self.workers.values():
             worker.load(folder)
+
+    def restart(self) -> None:
+        """Nothing: workers in this process are not lost."""
+
+    def close(self) -> None:
+        """Nothing: the workers can be asked on."""

@@ -43,7 +43,10 @@ COMMON: dict[str, Any] = {
 """Settings of all methods unless the study says otherwise: those of the demonstration, with more steps and a larger learning
 rate, which was chosen for GRPO alone on seeds that no study reports (see docs/results)."""
 
-_PLACE = ("output_dir", "overwrite_output_dir", "resume_from_checkpoint", "device", "placement")
+_PLACE = (
+    "output_dir", "overwrite_output_dir", "resume_from_checkpoint", "device", "placement",
+    "backend", "ray_address", "worker_timeout", "max_restarts",
+)  # fmt: skip
 """Settings that say where, and do not decide the result."""
 
 
@@ -194,6 +197,8 @@ def config_hash(job: Job) -> str:
     if all(getattr(job.config, option.name) == getattr(adapters, option.name) for option in fields(AdapterOptions)):
         # Runs from before there were adapters have none either.
         settings = {key: value for key, value in settings.items() if not hasattr(adapters, key)}
+    if job.config.exchange_staleness == 0:
+        del settings["exchange_staleness"]  # as before there was one
     return settings_hash(settings, job.measurement.key(), job.every)
 
 

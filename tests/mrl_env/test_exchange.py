@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import pickle
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from mrl_env import (
     CHANNELS,
     Completion,
+    DelayedExchange,
     Experience,
     JsonlExchange,
     MemoryExchange,
@@ -28,6 +30,7 @@ from mrl_env import (
     Trace,
     peer_experiences,
     user_message,
+    visible,
 )
 from mrl_env.exchange import (
     channel_record,
@@ -412,3 +415,57 @@ class TestAdvantages:
     def test_standardise(self) -> None:
         assert standardise(np.array([1.0, np.nan]), 0.5, None).tolist() == [0.5, 0.0]
         assert standardise(np.array([1.0, np.nan]), 0.5, 0.4999).tolist() == pytest.approx([1.0, 0.0])
+
+
+class TestDelayedExchange:
+    def record(self, agent: str, problem: str, text: str) -> Experience:
+        return Experience(problem, agent, 0, "stop", 0, text=text)
+
+    def test_rounds_reach_the_file_whole_and_in_order_whoever_was_first(self, tmp_path: Path) -> None:
+        exchange = DelayedExchange(JsonlExchange(["a", "b"], path=tmp_path / "x.jsonl"), ["a", "b"], first=5)
+        for agent, text in (("b", "b5"), ("b", "b6"), ("a", "a5"), ("a", "a6")):
+            exchange.publish([self.record(agent, "p", text)])
+        assert [record.text for record in read_jsonl(tmp_path / "x.jsonl")] == ["a5", "b5", "a6", "b6"]
+        assert [[r.text for r in records] for records in exchange.heard("a", 6)] == [["b6"]]
+        assert [[r.text for r in records] for records in exchange.heard("a", 5)] == [["b5"]]
+
+    def test_an_agent_waits_for_the_round_and_hears_whom_it_reads(self) -> None:
+        names = ["a", "b", "c"]
+        exchange = DelayedExchange(MemoryExchange(names, "ring"), names)
+        heard: list[Any] = []
+        waiting = threading.Thread(target=lambda: heard.extend(exchange.heard("a", 1)))
+        waiting.start()
+        for agent in names:
+            assert not heard
+            exchange.publish([self.record(agent, "p", agent), self.record(agent, "q", agent + agent)])
+        waiting.join()
+        # In a ring `a` reads the one before it.
+        assert [[r.text for r in records] for records in heard] == [["c"], ["cc"]]
+
+    def test_the_running_round_shows_nothing(self) -> None:
+        exchange = DelayedExchange(MemoryExchange(["a", "b"]), ["a", "b"])
+        exchange.publish([self.record("a", "p", "2")])
+        assert exchange.view("b", ["p", "q"]) == ((), ())
+
+    def test_patience_ends_with_the_names_of_the_late(self) -> None:
+        exchange = DelayedExchange(MemoryExchange(["a", "b", "c"]), ["a", "b", "c"], patience=0.05)
+        exchange.publish([self.record("a", "p", "2")])
+        with pytest.raises(TimeoutError, match="a has waited for b, c to publish round 1"):
+            exchange.heard("a", 1)
+
+    def test_closing_lets_nobody_wait(self) -> None:
+        exchange = DelayedExchange(MemoryExchange(["a", "b"]), ["a", "b"])
+        exchange.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            exchange.heard("a", 1)
+
+    @pytest.mark.parametrize("authors", [["a", "b"], ["nobody"], []])
+    def test_publications_are_of_one_agent(self, authors: list[str]) -> None:
+        exchange = DelayedExchange(MemoryExchange(["a", "b"]), ["a", "b"])
+        with pytest.raises(ValueError, match="publish those of one of"):
+            exchange.publish([self.record(author, "p", "2") for author in authors])
+
+    def test_what_is_visible_is_what_an_environment_shows(self) -> None:
+        record = Experience("p", "b", 0, "stop", 3, text="2", verdict=Verdict(1.0), advantage=0.5)
+        assert visible([[record]], ("rewards",)) == ((replace(record, text=None, advantage=None),),)
+        assert visible([[record], []], ()) == ((), ())
