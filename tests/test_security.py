@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -272,16 +274,45 @@ def test_a_large_json_file_is_not_read(tmp_path: Path, monkeypatch: pytest.Monke
         load_problem_file(path)
 
 
-def test_a_large_column_of_parquet_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_row_group_of_parquet_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     import pyarrow
 
     path = tmp_path / "rows.parquet"
     parquet.write_table(pyarrow.table({"problem": ["p" * 10_000], "answer": ["1"]}), path)
     assert len(load_problem_file(path)) == 1
-    monkeypatch.setattr(readers, "LARGEST_COLUMN", 1000)
+    monkeypatch.setattr(readers, "LARGEST_GROUP", 1000)
     with pytest.raises(ValueError, match="more than 1,000; write it with smaller row groups"):
         load_problem_file(path)
+
+
+FLIPPED = """
+import pathlib, sys
+from mrl_env.problems.files.source import load_problem_file
+
+path = pathlib.Path(sys.argv[1])
+whole = path.read_bytes()
+footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+for position in range(footer, len(whole)):
+    path.write_bytes(whole[:position] + bytes([whole[position] ^ 2]) + whole[position + 1 :])
+    try:
+        load_problem_file(path)
+    except ValueError:
+        pass
+print("survived", len(whole) - footer)
+"""
+
+
+def test_a_damaged_footer_of_parquet_does_not_end_the_process(tmp_path: Path) -> None:
+    """Found by fuzzing: PyArrow aborts when it is asked for some damaged columns."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pyarrow.table({"problem": ["p", "q"], "answer": ["1", "2"]}), path)
+    done = subprocess.run([sys.executable, "-c", FLIPPED, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[1]) > 100
 
 
 def test_a_header_of_many_columns_takes_linear_time(tmp_path: Path) -> None:
