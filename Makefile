@@ -17,9 +17,9 @@ demo: $(VENV)/.installed
 	@echo "    $(BIN)/tensorboard --logdir $(RUNS)"
 	@echo "and open the address that it prints."
 
-## Run all tests.
+## Run all tests but the long ones of test-scale, in two processes of one thread each.
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 ## Run the long tests of faults on a Ray cluster.
 test-scale: $(VENV)/.installed-dev

@@ -80,9 +80,9 @@ def time_table(found: Sequence[Comparison]) -> str:
     """Ratios of the times of two models' steps, which are to be within the bound, and of their parts, which are not."""
     rows = []
     for first, second in combinations(found, 2):
-        for part, span in (("step", slice(2)), ("rollout", slice(1)), ("update", slice(1, 2))):
-            expected = sum(second.expected_seconds[span]) / sum(first.expected_seconds[span])
-            measured = sum(second.measured_seconds[span]) / sum(first.measured_seconds[span])
+        for part, places in (("step", (0, 1)), ("rollout", (0,)), ("update", (1,))):
+            expected = sum(second.expected_seconds[i] for i in places) / sum(first.expected_seconds[i] for i in places)
+            measured = sum(second.measured_seconds[i] for i in places) / sum(first.measured_seconds[i] for i in places)
             # Twice as much and half as much are equally wrong.
             off = max(deviation(expected, measured), deviation(measured, expected))
             judged = _judged(off, TIME) if part == "step" else f"{off:+.0%}"

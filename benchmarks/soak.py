@@ -214,7 +214,7 @@ def soak_training(minutes: float, folder: Path, recorder: Recorder) -> None:
     from algorithms.trainer import Trainer
 
     config = TrainingConfig(
-        algorithm="sgt",
+        algorithm=("sgt",),
         max_steps=1_000_000,
         eval_steps=50,
         save_steps=50,

@@ -495,7 +495,9 @@ def from_json(line: str | bytes) -> Experience:
     if len(line) > LONGEST_LINE:
         raise ValueError(f"a line of more than {LONGEST_LINE:,} bytes")
     try:
-        record: Any = json.loads(line, parse_constant=_refuse_constant)
+        # `json` would let lone surrogates pass in bytes, and two of them may be one character when they are read again.
+        text = line.decode("utf-8") if isinstance(line, bytes) else line
+        record: Any = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise ValueError("lists or objects within one another without end") from error
     if not isinstance(record, dict):

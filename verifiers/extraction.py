@@ -140,9 +140,8 @@ def last_box(text: str) -> str | None:
 
 def _last_box(text: str) -> tuple[int, str] | None:
     """Where the last box begins, and its content."""
-    place = len(text)
+    place = limit = len(text)
     for _ in range(MOST_BOXES):
-        limit = place
         place = max(text.rfind("boxed", 0, place), text.rfind("fbox", 0, place), text.rfind("\x08oxed", 0, place))
         if place < 0:
             return None
@@ -153,10 +152,12 @@ def _last_box(text: str) -> tuple[int, str] | None:
         if text[opening : opening + 1] != "{":
             if text[opening : opening + 1].strip():
                 return place, text[opening]
+            limit = place
             continue
         end = _closing_brace(text, opening, limit)
         if end is not None:
             return place, text[opening + 1 : end]
+        limit = place
     return None
 
 

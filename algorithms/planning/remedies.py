@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
 
 from algorithms.planning.cluster import Cluster
 from algorithms.planning.estimates import Model, Work
@@ -39,6 +41,12 @@ def fits(pool: Pool, mode: str) -> bool:
     return True
 
 
+def _smaller(field: Literal["micro_batch", "batch"], n: int, work: Work) -> Work:
+    """The work with at most n rows at a time."""
+    changed: dict[str, Any] = {field: min(getattr(work, field), n)}
+    return replace(work, **changed)
+
+
 def _changes(pool: Pool, mode: str, adapted: Adapted | None) -> Iterator[tuple[str, Pool, str]]:
     """(What is changed, the pool, the mode); of numbers the first that fits."""
     works = [work for _, work in pool.policies]
@@ -47,14 +55,14 @@ def _changes(pool: Pool, mode: str, adapted: Adapted | None) -> Iterator[tuple[s
     yield from _first(
         (
             f"per_device_train_batch_size={n}",
-            _with(pool, lambda w, n=n: replace(w, micro_batch=min(w.micro_batch, n))),
+            _with(pool, partial(_smaller, "micro_batch", n)),
             mode,
         )
         for n in smaller
     )
     batch = max(min(work.batch, work.generated) for work in works)
     yield from _first(
-        (f"generation_batch_size={n}", _with(pool, lambda w, n=n: replace(w, batch=min(w.batch, n))), mode)
+        (f"generation_batch_size={n}", _with(pool, partial(_smaller, "batch", n)), mode)
         for n in (batch >> shift for shift in range(1, batch.bit_length()))
     )
     if not all(work.checkpointing for work in works):

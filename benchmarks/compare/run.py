@@ -185,7 +185,7 @@ def commit() -> str | None:
 def locked(folder: Path) -> Iterator[None]:
     """Keep a folder to oneself; it is free again when the process ends, however it ends."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
+    with (folder / ".job.lock").open("w") as file:  # `.lock` is the trainer's own
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -284,7 +284,8 @@ def second_run(lab: Laboratory, draw: random.Random) -> Outcome:
     first = start(settings, lambda: at_moments(TRAINING, {moment: wait}))
     while not (signs / "here").exists():
         time.sleep(0.005)
-    way = draw.choice([{"overwrite_output_dir": True}, {"resume_from_checkpoint": "auto"}])
+    ways: list[dict[str, Any]] = [{"overwrite_output_dir": True}, {"resume_from_checkpoint": "auto"}]
+    way = draw.choice(ways)
     rival = config(new, **way)
     log = new.with_name(f"{new.name}.begun.log")
     said = log.read_text()

@@ -134,7 +134,7 @@ def break_weight(draw: random.Random) -> Happening:
 
 def break_loss(from_call: int, value: float) -> None:
     """From the n-th loss on each is NaN or infinite."""
-    original, calls = learner.batch_loss, 0
+    original, calls = vars(learner)["batch_loss"], 0
 
     def broken(*args: Any) -> Any:
         nonlocal calls
@@ -142,7 +142,7 @@ def break_loss(from_call: int, value: float) -> None:
         calls += 1
         return terms if calls <= from_call else replace(terms, total=terms.total * value)
 
-    learner.batch_loss = broken
+    vars(learner)["batch_loss"] = broken
 
 
 def break_gradient(from_call: int, value: float) -> None:
@@ -156,7 +156,7 @@ def break_gradient(from_call: int, value: float) -> None:
             next(p.grad for p in parameters if p.grad is not None).view(-1)[0] = value
         return original(parameters, max_norm)
 
-    torch.nn.utils.clip_grad_norm_ = broken
+    vars(torch.nn.utils)["clip_grad_norm_"] = broken
 
 
 def hurt_worker(how: str) -> Happening:

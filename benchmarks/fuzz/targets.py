@@ -191,7 +191,7 @@ def tokenizers() -> list[TextTokenizer]:
 
     from algorithms.pools import EMBEDDED, embedded_path
 
-    found = [PreTrainedTokenizerFast.from_pretrained(embedded_path(name)) for name in EMBEDDED]
+    found = [PreTrainedTokenizerFast.from_pretrained(str(embedded_path(name))) for name in EMBEDDED]
     rng = random.Random(0)
     corpus = [
         g.valid_text(rng) + g.completion(rng, g.answer(rng)).encode("utf-8", "ignore").decode() for _ in range(2000)
@@ -233,7 +233,8 @@ def check_thl() -> Check:
 
     def check(case: dict[str, Any]) -> None:
         if case["kind"] == "spans":
-            _check_alignment(case["text"], *case["spans"], random.Random(case["logprobs"]))
+            sides = case["spans"]
+            _check_alignment(case["text"], sides[0], sides[1], random.Random(case["logprobs"]))
             return
         source, learner = (ready[int(case[side] * len(ready))] for side in ("source", "learner"))
         _check_crossing(source, learner, case)
@@ -486,9 +487,8 @@ def _parquet(rows: list[dict[str, Any]], columns: list[str]) -> bytes:
         pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, names=names), sink)
     except pyarrow.ArrowException:  # objects without fields, which the format has no place for
         pyarrow.parquet.write_table(pyarrow.table({"problem": ["p"], "answer": ["1"]}), sink)
-        return sink.getvalue().to_pybytes() + b"PAR1"
-    written: bytes = sink.getvalue().to_pybytes()
-    return written
+        return bytes(sink.getvalue().to_pybytes()) + b"PAR1"
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def check_problems() -> Check:

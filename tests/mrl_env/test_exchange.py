@@ -271,6 +271,8 @@ class TestJsonLines:
             (to_json(FULL).replace("-0.125", "NaN").encode(), "NaN"),
             (to_json(FULL).replace("-0.25", "-Infinity").encode(), "-Infinity"),
             (to_json(FULL).encode().replace(b"half", b"\xff"), "utf-8"),
+            # A surrogate as bytes: beside an escaped one it would be read as one character the next time.
+            (to_json(FULL).encode().replace(b"half", b"\xed\xa0\x80\\udc69"), "utf-8"),
         ],
     )
     def test_a_corrupt_line(self, line: bytes, message: str, tmp_path: Path) -> None:

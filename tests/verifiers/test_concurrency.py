@@ -212,7 +212,7 @@ def test_ray_actors(mark: str, tmp_path: Path) -> None:
                 time.sleep(0.05)
             return found
 
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
         actors = [Judge.remote() for _ in range(2)]
         calls = [call for actor in actors for call in (actor.hard.remote(), actor.bomb.remote(), actor.hard.remote())]
         for first, bomb, second in zip(*[iter(ray.get(calls, timeout=120))] * 3):

@@ -296,3 +296,13 @@ def test_a_computation_is_no_answer_to_a_question(question: str, reference: str,
 def test_ways_to_write_a_number(reference: str, answer: str) -> None:
     verdict = verifiers.get("math").verify(rf"\boxed{{{answer}}}", reference, question=QUESTION)
     assert verdict.reason == "right", verdict
+
+
+# --- the word "boxed" within a box ---
+
+
+@pytest.mark.parametrize("answer", ["3 boxed", "x boxed y", "the boxed set", "fboxes of x"])
+def test_the_word_boxed_does_not_close_the_box_around_it(answer: str) -> None:
+    r"""Found by fuzzing: the word was taken for a box that begins there, and `\boxed{x boxed y}` for an open one."""
+    verdict = verifiers.get("math").verify(rf"So it is $\boxed{{{answer}}}$.", answer)
+    assert (verdict.score, verdict.extracted) == (1.0, answer)
