@@ -10,6 +10,9 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
+_AT_ONCE: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+"""How a second signal ends the process where it was ignored before, as a shell's background jobs ignore SIGINT."""
+
 
 class Interruption:
     """Watches for SIGINT and SIGTERM inside a `with` block; only in the main thread, elsewhere it does nothing.
@@ -30,13 +33,11 @@ class Interruption:
 
     def __exit__(self, *_: object) -> None:
         """Put the handlers back that were there before."""
-        self._restore()
-
-    def _restore(self) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.requested = True
-        self._restore()
+        for each, handler in self._previous.items():
+            signal.signal(each, _AT_ONCE[each] if handler is signal.SIG_IGN else handler)
         logger.warning("interrupted: finishing and saving this step; interrupt again to stop at once")

@@ -186,13 +186,21 @@ class TestLock:
 
 class TestInterruption:
     @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
-    def test_a_second_signal_of_another_kind_stops_at_once(self, first: signal.Signals) -> None:
-        with Interruption() as interruption:
-            signal.raise_signal(first)
-            assert interruption.requested
-            with pytest.raises(KeyboardInterrupt):
-                signal.raise_signal(signal.SIGINT)
-        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    @pytest.mark.parametrize(
+        "before", [signal.default_int_handler, signal.SIG_IGN]
+    )  # that of a shell's background jobs
+    def test_a_second_signal_of_another_kind_stops_at_once(self, first: signal.Signals, before: Any) -> None:
+        term, outside = signal.getsignal(signal.SIGTERM), signal.signal(signal.SIGINT, before)
+        try:
+            with Interruption() as interruption:
+                signal.raise_signal(first)
+                assert interruption.requested
+                with pytest.raises(KeyboardInterrupt):
+                    signal.raise_signal(signal.SIGINT)
+            assert signal.getsignal(signal.SIGINT) == before
+            assert signal.getsignal(signal.SIGTERM) == term
+        finally:
+            signal.signal(signal.SIGINT, outside)
 
     def test_ctrl_c_while_models_load_is_no_traceback(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
