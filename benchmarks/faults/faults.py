@@ -144,7 +144,8 @@ def signalled(numbers: Sequence[signal.Signals], place: Place, lab: Laboratory, 
 
 def disk_full(lab: Laboratory, draw: random.Random) -> Outcome:
     """From any moment on no file can grow beyond a size; started again when it can."""
-    moment, size = draw.randrange(moments(lab, TRAINING)), int(10 ** draw.uniform(2, 6))
+    # More than what the run prints, which goes into a file, too: the last word could not be written there.
+    moment, size = draw.randrange(moments(lab, TRAINING)), int(10 ** draw.uniform(4, 6))
     new = lab.new()
     ending = run(config(new), lambda: at_moments(TRAINING, {moment: injecting.fill_disk(size)}))
     return _stopped_or_not(lab, new, ending)

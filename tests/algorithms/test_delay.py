@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from algorithms import Trainer, TrainingConfig
 from algorithms.algorithm import Algorithm
@@ -26,14 +25,6 @@ from mrl_env.exchange import MemoryExchange
 from mrl_env.tokenization import Retokenizer
 from mrl_env.types import Completion, Experience, Message, Problem
 from tests.algorithms.test_trainer import SMALL, assert_same_run, untimed
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def config(output_dir: Path, **changes: Any) -> TrainingConfig:

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +38,6 @@ SMALL: dict[str, Any] = {
     "save_total_limit": None,
 }
 FLAGS = [word for key, value in SMALL.items() for word in (f"--{key}", str(value))]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def config(output_dir: Path, **changes: Any) -> TrainingConfig:
