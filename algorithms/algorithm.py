@@ -24,10 +24,6 @@ class Algorithm(ABC):
     channels: ClassVar[tuple[Channel, ...]] = ()
     """What it reads of its peers. Without `rollouts` it cannot have rows from them."""
 
-    allows_delay: ClassVar[bool] = True
-    """Whether the peers' records may come `exchange_staleness` steps late. Not where all that crosses goes into the rows of the
-    policy's own completions: these are learnt before the records are there."""
-
     scale_rewards: bool = True
     """Divide advantages by the standard deviation of the rewards (TRL's `scale_rewards`); otherwise only centre them."""
 
@@ -86,7 +82,7 @@ def make_algorithms(names: Sequence[str], options: Mapping[str, Any]) -> list[Al
 
 
 def refuse_delay(algorithms: Sequence[Algorithm], staleness: int) -> None:
-    """Refuse algorithms whose peers' records cannot come late.
+    """Refuse algorithms whose peers' records cannot come late: those that read something of peers, but have no rows from them.
 
     Args:
         algorithms: of all policies.
@@ -96,7 +92,7 @@ def refuse_delay(algorithms: Sequence[Algorithm], staleness: int) -> None:
         ValueError: if one of them does not allow it.
     """
     for algorithm in algorithms:
-        if staleness and not algorithm.allows_delay:
+        if staleness and algorithm.channels and "rollouts" not in algorithm.channels:
             raise ValueError(
                 f"exchange_staleness={staleness}, but {type(algorithm).__name__} puts what its peers say into the rows of its "
                 "own completions, which are learnt before that is there; set exchange_staleness=0, or choose another algorithm"

@@ -57,6 +57,7 @@ def save_checkpoint(
         WorkerLostError: if a policy's process is lost meanwhile.
         OSError: if it cannot be written (disk full, read-only); what was half written is removed, earlier checkpoints stay.
         NonFiniteError: if there are weights that are not worth keeping.
+        ValueError: if the run holds something that cannot be saved.
     """
     folder = output_dir / f"checkpoint-{step}"
     scratch = output_dir / f".checkpoint-{step}.part"
@@ -74,7 +75,7 @@ def save_checkpoint(
         sync(output_dir)
     except Exception as error:
         shutil.rmtree(scratch, ignore_errors=True)
-        if isinstance(error, NonFiniteError | WorkerLostError):
+        if isinstance(error, NonFiniteError | WorkerLostError | ValueError):
             raise
         raise OSError(
             f"{folder} cannot be written ({error}); earlier checkpoints are untouched. Free the disk or change output_dir, "
@@ -115,7 +116,8 @@ def damage(folder: Path, names: Collection[str] | None = None) -> str | None:
             if _sha256(folder / name) != expected["sha256"]:
                 return f"{name} has another SHA-256 than when it was written"
     except (FileNotFoundError, NotADirectoryError) as error:
-        return f"{Path(error.filename).relative_to(folder)} is missing"
+        missing = str(Path(error.filename).relative_to(folder))
+        return f"{missing} is missing{' (earlier versions wrote none)' if missing == MANIFEST else ''}"
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"{MANIFEST} is garbled"
     return None
@@ -184,6 +186,7 @@ def claim_folder(output_dir: Path, *, resuming: bool, overwrite: bool) -> Folder
         ) from error
     occupied = (output_dir / "metrics.jsonl").exists() or bool(list_checkpoints(output_dir))
     if occupied and not resuming and not overwrite:
+        lock.release()
         raise ValueError(
             f"output_dir={str(output_dir)!r} already holds a run; choose another, go on with --resume_from_checkpoint auto, "
             "or begin anew with --overwrite_output_dir"

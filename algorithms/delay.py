@@ -51,11 +51,18 @@ class Delay:
 
         Raises:
             OSError: if it cannot be written.
+            ValueError: if the metadata of a problem is nothing that JSON holds.
         """
         if self.steps:
             lessons = {name: [_plain(lesson) for lesson in kept] for name, kept in self.lessons.items()}
-            state = {"steps": self.steps, "lessons": lessons}
-            (folder / _FILE).write_text(json.dumps(state), encoding="utf-8")
+            try:
+                state = json.dumps({"steps": self.steps, "lessons": lessons})
+            except TypeError as error:
+                raise ValueError(
+                    f"exchange_staleness={self.steps} keeps problems in checkpoints, but their metadata cannot be saved "
+                    f"({error}); keep strings, numbers, lists and mappings there, or set exchange_staleness=0"
+                ) from error
+            (folder / _FILE).write_text(state, encoding="utf-8")
 
     def load(self, folder: Path) -> None:
         """Take what `save` wrote.

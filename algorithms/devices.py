@@ -28,8 +28,8 @@ def make_plan(config: TrainingConfig, cluster: Cluster | None = None) -> Plan:
 
     Args:
         config: the run's.
-        cluster: where each policy has processes of its own, and maybe several devices. None is one process on this machine,
-            with one device for each policy.
+        cluster: where each policy has processes of its own, and maybe several devices. None is this machine, with one device
+            for each policy, and with the Ray backend a process, too.
 
     Raises:
         ValueError: if a device does not exist, or the policies do not fit: then the message says what would fit.
@@ -40,7 +40,9 @@ def make_plan(config: TrainingConfig, cluster: Cluster | None = None) -> Plan:
     models = [read_model(policy, load_model_config(policy)) for policy in policies]
     works = [read_work(policy, config) for policy in policies]
     devices = chosen(cluster, config.device)
-    pool = Pool(tuple(zip(models, works, strict=True)), cluster, devices, local)
+    pool = Pool(
+        tuple(zip(models, works, strict=True)), cluster, devices, local, apart=local and config.backend == "ray"
+    )
     assignment = read_placement(config.placement)
     try:
         plan = make(pool, config.placement, assignment)
@@ -57,7 +59,7 @@ def make_plan(config: TrainingConfig, cluster: Cluster | None = None) -> Plan:
             else "no single setting makes it fit; use smaller models"
         )
         raise ValueError(f"{error}; {advice}") from error
-    return replace(plan, threads=config.num_threads or _threads(plan))
+    return replace(plan, threads=config.num_threads or _threads(plan, local=local))
 
 
 def available_devices(wanted: Sequence[str]) -> list[str]:
@@ -82,10 +84,15 @@ def read_placement(placement: str) -> Mapping[str, Any] | None:
     return read_yaml(placement)
 
 
-def _threads(plan: Plan) -> int:
-    """CPU threads of a process with all policies: what its largest policy can use, or beside GPUs as many as PyTorch likes."""
+def _threads(plan: Plan, *, local: bool) -> int:
+    """CPU threads of a process: what its largest policy can use, or beside GPUs as many as PyTorch likes; of this machine's
+    cores a policy with a process of its own has its part.
+    """
     on_gpus = any(placement.learner.devices[0].kind == "cuda" for placement in plan.placements)
-    return THREADS if on_gpus else min(plan.threads, THREADS)
+    here = THREADS if plan.one_process else max(1, THREADS // len(plan.placements))
+    if not local:
+        return plan.threads
+    return here if on_gpus else min(plan.threads, here)
 
 
 def _with_adapters(config: TrainingConfig) -> tuple[Model, ...]:

@@ -85,8 +85,21 @@ class Trainer:
     ) -> None:
         self.config = config
         self.output_dir = run_folder(config)
+        self.lock = claim_folder(
+            self.output_dir,
+            resuming=config.resume_from_checkpoint is not None,
+            overwrite=config.overwrite_output_dir,
+        )
+        try:
+            self._prepare(env, algorithms)
+        except BaseException:
+            self.lock.release()
+            raise
+
+    def _prepare(self, env: ParallelEnv[str, Any, Any] | None, algorithms: Sequence[Algorithm] | None) -> None:
+        """Everything that a step needs; raises what `__init__` does."""
+        config = self.config
         resuming = config.resume_from_checkpoint is not None
-        self.lock = claim_folder(self.output_dir, resuming=resuming, overwrite=config.overwrite_output_dir)
         checkpoint = resolve_checkpoint(self.output_dir, config.resume_from_checkpoint)
         names = [policy.name for policy in config.policies()]
         self.algorithms = dict(zip(names, algorithms or config.algorithms(), strict=True))
@@ -109,7 +122,9 @@ class Trainer:
             check_answers((source[i] for i in range(len(source))), config.make_verifier())
         self.total_steps = planned_steps(config, self.env)
         # Another one's environment asks all policies at a time.
-        self._own_pace = config.backend == "ray" and config.exchange_staleness > 0 and env is None
+        self._own_pace = (
+            config.backend == "ray" and config.exchange_staleness > 0 and env is None and ":" not in config.env
+        )
         self.backend: Backend = make_backend(config, self.algorithms, self.plan, self.total_steps, self.output_dir)
         if resuming and checkpoint is None:
             logger.warning("%s has no checkpoint yet: the run begins anew", self.output_dir)
@@ -150,14 +165,15 @@ class Trainer:
             For each policy the summary of its final evaluation (see `evaluation.summarize`); empty without evaluation.
 
         Raises:
-            ValueError: if a problem of the run is unusable; the steps before it are saved.
+            ValueError: if a problem of the run is unusable; the steps before it are saved, or, where policies go their own
+                pace, those before the last checkpoint.
             KeyboardInterrupt: after a first Ctrl-C the running step is finished and saved; the message says how to go on.
             NonFiniteError: if loss or gradient is not finite for too long, or weights are not.
             WorkerLostError: if workers in other processes are lost again and again; see `max_restarts`.
         """
-        (self.output_dir / "config.yaml").write_text(self.config.to_yaml(), encoding="utf-8")
         furthest, losses = self.step, 0
         try:
+            (self.output_dir / "config.yaml").write_text(self.config.to_yaml(), encoding="utf-8")
             with Interruption() as interruption, self._progress("training", self.total_steps, "step", self.step) as bar:
                 lanes = self._lanes()
                 while self.step < self.total_steps:
@@ -170,10 +186,14 @@ class Trainer:
                         lanes = self._lanes()
                         bar.n = self.step
         finally:
-            self.lock.release()
-            self.tracker.close()
-            self.backend.close()
+            self.close()
         return self.results()
+
+    def close(self) -> None:
+        """End the workers, close the records, and let others write to the folder; for who takes steps without `train`."""
+        self.lock.release()
+        self.tracker.close()
+        self.backend.close()
 
     def _advance(self, lanes: Lanes | None, bar: tqdm[Any], interruption: Interruption) -> None:
         """To the next step behind which all policies are evaluated or saved, and do so."""

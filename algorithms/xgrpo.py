@@ -28,7 +28,6 @@ class XGRPO(Algorithm):
     """Own rows, advantages under the pool's reward statistics."""
 
     channels = ("rewards",)
-    allows_delay = False
 
     xgrpo_mix: float = 1.0
     """Weight of the pool's mean and standard deviation, in [0, 1]; 0 is GRPO."""

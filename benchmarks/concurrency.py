@@ -41,8 +41,7 @@ def seconds_per_step(config: TrainingConfig, steps: int) -> list[float]:
             trainer.train_step()
             seconds.append(time.perf_counter() - started)
     finally:
-        trainer.tracker.close()
-        trainer.backend.close()
+        trainer.close()
     return seconds
 
 

@@ -44,7 +44,8 @@ def compare(name: str, workload: Workload, steps: int) -> Comparison:
     """Plan a workload of one model, and run it."""
     plan = make_plan(our_config(workload, steps, Path()))
     [placement] = plan.placements
-    [room] = plan.rooms()
+    [placement] = plan.placements
+    room = placement.learner.devices[0].node, placement.device
     measured = run("ours", workload, steps)
     return Comparison(
         name,

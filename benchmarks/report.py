@@ -52,11 +52,18 @@ def report(runs: Sequence[Path]) -> str:
     tables = []
     for policy in next(iter(evaluated.values())):
         with_policy = {name: found[policy] for name, found in evaluated.items() if policy in found}
-        first = next(iter(with_policy.values()))[0]
         last = [found[-1] for found in with_policy.values()]
+        # Runs may have been evaluated in different ways: `-` where a run does not have a figure.
+        before: dict[str, float] = {}
+        for evaluations_of in with_policy.values():
+            before = {**evaluations_of[0], **before}
         rows = [
-            (key.removeprefix("subject/"), f"{value:.3f}", *(f"{after.get(key, float('nan')):.3f}" for after in last))
-            for key, value in first.items()
+            (
+                key.removeprefix("subject/"),
+                f"{value:.3f}",
+                *(f"{after[key]:.3f}" if key in after else "-" for after in last),
+            )
+            for key, value in sorted(before.items(), key=lambda item: item[0].startswith("subject/"))
         ]
         if policy != POOL:
             rows.append(("rescued in training", "", *(f"{rescued[name].get(policy, 0):.1%}" for name in with_policy)))

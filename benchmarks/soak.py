@@ -26,6 +26,7 @@ from typing import Any
 
 from benchmarks.fuzz import generators as g
 from benchmarks.pictures import empty_figure
+from verifiers.printing import printable_lines
 
 AGENTS = 4
 SHARE = 0.05
@@ -278,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "training", options.output, options.every, lambda r: soak_training(options.training, options.output, r)
             )
     except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable_lines(f"error: {error}"), file=sys.stderr)
         return 2
     return 0 if flat else 1
 

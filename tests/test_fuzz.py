@@ -100,11 +100,12 @@ def test_what_is_flat(curve: str, values: list[float], flat: bool) -> None:
 def test_a_short_soak(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status = soak.main(["--steps", "12", "--every", "0", "--output", str(tmp_path)])
     lines = [json.loads(line) for line in (tmp_path / "environment.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert status in (0, 1)  # twelve steps are too few to be flat for certain
     assert [line["steps"] for line in lines] == list(range(1, 13))
     assert all(line["rss_mib"] > 10 and line["descriptors"] >= 3 and line["threads"] >= 1 for line in lines)
     assert (tmp_path / "environment.png").stat().st_size > 1000
-    assert "environment: 12 steps" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "environment: 12 steps" in said
+    assert status == ("NOT FLAT" in said)  # twelve steps are too few to be flat for certain
     assert soak.main(["--steps", "2", "--every", "0", "--output", str(tmp_path)]) == 2
 
 

@@ -30,6 +30,15 @@ def test_before_and_after_of_each_run(tmp_path: Path) -> None:
     assert rows["rescued"] == ["in", "training", "0.0%", "37.5%"]
 
 
+def test_runs_that_were_evaluated_in_different_ways(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name, 0.5, [0.0]) for name in ("a", "b")]
+    text = (runs[1] / "metrics.jsonl").read_text().replace("eval/subject/mult", "eval/mean@4")
+    (runs[1] / "metrics.jsonl").write_text(text)
+    rows = {line.split()[0]: line.split()[1:] for line in report(runs).splitlines() if line.strip()}
+    assert rows["mult"] == ["0.500", "1.000", "-"]
+    assert rows["mean@4"] == ["0.500", "-", "1.000"]
+
+
 def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / seed / "sgt", 0.5, [0.0]) for seed in ("a", "b")]
     header = report(runs).splitlines()[0]

@@ -143,8 +143,11 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     captured = capsys.readouterr()
     assert json.loads(captured.out)["step tiny-llama"]["offloaded"] == 7.0
     assert captured.err.count("s a step") == 1
-    with pytest.raises(ValueError, match="holds measurements with workload"):
-        main(["--models", "tiny-llama", "--output", str(stored)])
+    for other, differs in ((["tiny-llama"], "workload"), (["tiny-qwen3", "--quick"], "models")):
+        with pytest.raises(SystemExit) as mistake:
+            main(["--models", *other, "--output", str(stored)])
+        assert mistake.value.code == 2
+        assert f"holds measurements with {differs}" in capsys.readouterr().err
 
 
 def test_scaling_changes_one_thing_at_a_time(tmp_path: Path) -> None:

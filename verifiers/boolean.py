@@ -16,6 +16,7 @@ _WORDS = {
 
 
 _SPOKEN = ("yes", "true", "no", "false")
+_TAKEN_BACK = re.compile(r"(?:\bnot|n't|n’t)\s+\w+")
 _HEDGE = re.compile(r"\s*(?:or|and|/|&|but)\b")
 
 
@@ -24,8 +25,8 @@ def _truth(text: str) -> bool | None:
     word, comma, clause = text.partition(",")
     value = _WORDS.get(text, _WORDS.get(word))
     if comma and value is not None:
-        said = [_WORDS[other] for other in re.findall(r"\w+", clause) if other in _SPOKEN]
-        if _HEDGE.match(clause) or ((not value) in said and not re.search(r"\bnot\b|n't", clause)):
+        said = [_WORDS[other] for other in re.findall(r"\w+", _TAKEN_BACK.sub("", clause)) if other in _SPOKEN]
+        if _HEDGE.match(clause) or (not value) in (*said, _WORDS.get(clause.strip())):
             return None
     return value
 

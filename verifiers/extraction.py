@@ -63,6 +63,7 @@ _TURN_STARTS = (
 """What may stand in front of a turn: the two ends of text also begin one, in some models."""
 _BOX_AT = re.compile(r"(?:\\(?:begin)?f?boxed|\\fbox|\x08oxed)\Z")
 _DENIED = re.compile(r"\b(?:not|never|isn't|isn’t|nor)\s*(?:\$+|\\\(|\\\[|\*+)?\s*\\?(?:begin)?\Z", re.IGNORECASE)
+_NO_QUOTE = re.compile(r"(?<=[\d\\])\"")
 _BOX_OR_BRACE = re.compile(r"(\\{1,2}(?:begin)?f?boxed|\\{1,2}fbox|\x08oxed)(?![A-Za-z])|\\.|[{}]", re.DOTALL)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BOLD = re.compile(r"(?<![\w*)])\*\*(?=\S)([^*\n]{1,300}?)\*\*(?![\w*(])")
@@ -135,11 +136,11 @@ def last_box(text: str) -> str | None:
     Without a brace the box holds one character, as TeX reads it: `\boxed 7`.
     """
     found = _last_box(text)
-    return None if found is None else found[1]
+    return None if found is None else found[2]
 
 
-def _last_box(text: str) -> tuple[int, str] | None:
-    """Where the last box begins, and its content."""
+def _last_box(text: str) -> tuple[int, int, str] | None:
+    """Where the last box begins, where it ends, and its content."""
     place = limit = len(text)
     for _ in range(MOST_BOXES):
         place = max(text.rfind("boxed", 0, place), text.rfind("fbox", 0, place), text.rfind("\x08oxed", 0, place))
@@ -151,23 +152,26 @@ def _last_box(text: str) -> tuple[int, str] | None:
         opening = head.end()
         if text[opening : opening + 1] != "{":
             if text[opening : opening + 1].strip():
-                return place, text[opening]
+                return place, opening + 1, text[opening]
             limit = place
             continue
         end = _closing_brace(text, opening, limit)
         if end is not None:
-            return place, text[opening + 1 : end]
+            return place, end + 1, text[opening + 1 : end]
         limit = place
     return None
 
 
-def _is_disowned(text: str, place: int, content: str) -> bool:
-    r"""Whether the box at `place` is denied ("it is not \boxed{4}") or stands within the words of a quotation on its line."""
+def _is_disowned(text: str, place: int, end: int) -> bool:
+    r"""Whether the box from `place` to `end` is denied ("it is not \boxed{4}") or stands within the words of a quotation on its
+    line.
+    """
     start = text.rfind("\n", 0, place) + 1
-    before = text[max(start, place - TAIL) : place]
+    # A mark behind a digit is an inch, and one behind a backslash a dot on a letter.
+    before = _NO_QUOTE.sub("", text[max(start, place - TAIL) : place])
     if _DENIED.search(before[-40:]):
         return True
-    after = text[place + len(content) : place + len(content) + TAIL].partition("\n")[0]
+    after = _NO_QUOTE.sub("", text[end : end + TAIL].partition("\n")[0])
     for opening, closing in (('"', '"'), ("“", "”"), ("«", "»")):
         within = before.count(opening) % 2 if opening == closing else before.count(opening) > before.count(closing)
         if within and closing in after and _ANY_WORD.search(before[before.rfind(opening) :].rpartition("\\")[0]):
@@ -299,7 +303,7 @@ def _by_format(text: str, fallback: bool) -> Extracted | None:
         return Extracted(inside if within is None else within, "tag")
     box = _last_box(text)
     if box is not None:
-        return Extracted("" if _is_disowned(text, *box) else box[1], "box")
+        return Extracted("" if _is_disowned(text, *box[:2]) else box[2], "box")
     hashes = text.rfind("####")
     if hashes >= 0 and (hashes == 0 or text[hashes - 1].isspace()):
         return Extracted(unquote(text[hashes + len("####") :].partition("\n")[0]), "hash")

@@ -133,7 +133,6 @@ class RayBackend:
         output_dir: Path,
     ) -> None:
         self._timeout = config.worker_timeout
-        self._threads = plan.threads
         self._seats = seats(plan, algorithms)
         self._arguments = {
             name: (config, name, algorithm, self._seats[name].device, total_steps, output_dir.resolve())
@@ -236,7 +235,7 @@ class RayBackend:
                 num_cpus=seat.resources["CPU"],
                 num_gpus=seat.resources.get("GPU", 0),
                 scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, i),
-            ).remote(Path.cwd(), self._threads)
+            ).remote(Path.cwd(), int(seat.resources["CPU"]))
         self._places = self._gather({name: actor.place.remote() for name, actor in self._actors.items()}, "begin")
         for name, place in self._places.items():
             logger.info("%s: actor %s, %s", name, self._actors[name]._actor_id.hex(), place)

@@ -36,21 +36,25 @@ class Pool:
         policies: model and work of each.
         cluster: what there is.
         devices: of one kind, those that may be used.
-        local: whether all of it is one process, in which a policy has one device.
+        local: whether a policy has one device, as the backends use them.
+        apart: whether each policy has a process of its own nevertheless, so that all work at the same time.
     """
 
     policies: tuple[tuple[Model, Work], ...]
     cluster: Cluster
     devices: tuple[Device, ...]
     local: bool = False
+    apart: bool = False
+
+    @property
+    def one_process(self) -> bool:
+        """Whether all of it is one process, in which policies take turns."""
+        return self.local and not self.apart
 
     @property
     def nodes(self) -> list[list[Device]]:
         """The devices by node."""
-        found: defaultdict[int, list[Device]] = defaultdict(list)
-        for device in self.devices:
-            found[device.node].append(device)
-        return list(found.values())
+        return _by_node(self.devices)
 
     @property
     def on_gpus(self) -> bool:
@@ -71,13 +75,13 @@ def make(pool: Pool, mode: str, assignment: Mapping[str, Any] | None = None) -> 
         ValueError: if the assignment is not of this pool and cluster.
     """
     if assignment is not None:
-        placements, turns = explicit(pool, assignment), pool.local
+        placements, turns = explicit(pool, assignment), pool.one_process
     elif mode == "shared":
-        placements, turns = shared(pool), True
+        placements, turns = shared(pool), not pool.apart
     else:
-        placements, turns = divided(pool, engine=mode == "colocated"), pool.local
+        placements, turns = divided(pool, engine=mode == "colocated"), pool.one_process
     threads = max(placement.threads for placement in placements)
-    plan = Plan(tuple(placements), pool.cluster, mode, turns, pool.local, threads)
+    plan = Plan(tuple(placements), pool.cluster, mode, turns, pool.one_process, threads)
     for room in plan.overloaded():
         here = " and ".join(p.name for p in placements if room in p.memory)
         where = "cpu" if room[1] == "cpu" else room[1]
@@ -139,10 +143,7 @@ def divided(pool: Pool, *, engine: bool) -> list[Placement]:
             f"({show_devices(pool.devices, node=len(pool.cluster.nodes) > 1)})"
         )
     if pool.local and pool.on_gpus:
-        return [
-            place(pool, m, w, [device], [device] if engine else None)
-            for (m, w), device in zip(pool.policies, pool.devices, strict=False)
-        ]
+        return [place(pool, m, w, [device]) for (m, w), device in zip(pool.policies, pool.devices, strict=False)]
 
     @cache
     def layout(index: int, devices: tuple[Device, ...]) -> Placement | None:
@@ -278,24 +279,19 @@ def place(
     )
 
 
-def fits_alone(pool: Pool, placement: Placement) -> bool:
-    """Whether a placement fits where nothing else is."""
-    return _excess(pool, placement) == 0
-
-
 def _layout(pool: Pool, model: Model, work: Work, devices: tuple[Device, ...], *, engine: bool) -> Placement | None:
     """The fastest use that a policy can make of devices that are its own; None if there is none that fits."""
     if not pool.on_gpus:
         found = [place(pool, model, work, devices)] if len(_by_node(devices)) == 1 else []
-    elif engine:
-        counts = range(1, min(len(devices), work.update_rows) + 1)
-        found = [place(pool, model, work, devices[:count], devices[:count]) for count in counts]
     elif len(devices) == 1:
         found = [place(pool, model, work, devices)]
+    elif engine:
+        counts = range(1, min(len(devices), work.update_rows) + 1)
+        found = [place(pool, model, work, devices[:count], devices[:count] if count > 1 else None) for count in counts]
     else:
         cuts = range(max(1, len(devices) - work.update_rows), len(devices))
         found = [place(pool, model, work, devices[cut:], devices[:cut]) for cut in cuts]
-    fitting = [placement for placement in found if fits_alone(pool, placement)]
+    fitting = [placement for placement in found if _excess(pool, placement) == 0]
     return min(fitting, key=lambda p: (p.seconds, len(p.devices)), default=None)
 
 
@@ -341,7 +337,7 @@ def _evaluate(
     placements = [placement for placement in found if placement is not None]
     if len(placements) < len(found):
         return None
-    plan = Plan(tuple(placements), pool.cluster, "", pool.local, pool.local)
+    plan = Plan(tuple(placements), pool.cluster, "", pool.one_process, pool.one_process)
     return None if plan.overloaded() else placements
 
 
@@ -409,6 +405,7 @@ def _groups(devices: Sequence[Device], size: int) -> list[Sequence[Device]]:
 
 
 def _by_node(devices: Sequence[Device]) -> list[list[Device]]:
+    """The devices of each node."""
     found: defaultdict[int, list[Device]] = defaultdict(list)
     for device in devices:
         found[device.node].append(device)
@@ -417,7 +414,7 @@ def _by_node(devices: Sequence[Device]) -> list[list[Device]]:
 
 def _excess(pool: Pool, placement: Placement) -> int:
     """Bytes by which a policy alone is too large for its rooms."""
-    plan = Plan((placement,), pool.cluster, "", turns=False, one_process=pool.local)
+    plan = Plan((placement,), pool.cluster, "", turns=False, one_process=pool.one_process)
     return sum(max(0, plan.load(room) - capacity) for room, capacity in plan.rooms().items())
 
 

@@ -71,8 +71,9 @@ def _changes(pool: Pool, mode: str, adapted: Adapted | None) -> Iterator[tuple[s
         yield "offload_optimizer", _with(pool, lambda w: replace(w, offload=True)), mode
     if any(work.dtype == "fp32" for work in works):
         yield "dtype=bf16", _with(pool, lambda w: replace(w, dtype="bf16")), mode
-    for other in ("shared", "dedicated", "colocated"):
-        if other != mode and not pool.local:
+    # In one process colocated is dedicated: the learner's own model samples.
+    for other in ("shared", "dedicated") if pool.local else ("shared", "dedicated", "colocated"):
+        if other != mode:
             yield f"placement={other}", pool, other
     if adapted is not None and not any(model.adapter for model, _ in pool.policies):
         models = adapted()

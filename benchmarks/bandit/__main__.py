@@ -14,6 +14,7 @@ import numpy as np
 from algorithms.tracking import table
 from benchmarks.bandit.propositions import Check, all_checks
 from benchmarks.bandit.trajectories import SHOWN, first_above, plot, train_all
+from verifiers.printing import printable_lines
 
 
 def show_checks(checks: Sequence[Check]) -> str:
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not options.no_plot:
                 plot(curves, options.output)
     except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable_lines(f"error: {error}"), file=sys.stderr)
         return 2
     return 0
 

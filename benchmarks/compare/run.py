@@ -116,9 +116,9 @@ def run(folder: Path) -> int:
                 if due or stop:
                     trainer.save()
                 if stop and not last:
-                    trainer.tracker.close()
+                    trainer.close()
                     return STOPPED
-        trainer.tracker.close()
+        trainer.close()
         (folder / "scores.json").rename(folder / "final.json")
         shutil.rmtree(folder / f"checkpoint-{trainer.step}" / "optimizer")
     return 0

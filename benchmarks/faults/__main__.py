@@ -21,6 +21,7 @@ from algorithms.tracking import table
 from benchmarks.faults.faults import FaultError, Outcome, faults
 from benchmarks.faults.running import Laboratory
 from mrl_env.seeding import derive_seed
+from verifiers.printing import log_to_terminal
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--folder", type=Path, help="where the runs are made; by default a temporary folder")
     parser.add_argument("--report", type=Path, help="a JSON file for the counts")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s")
+    log_to_terminal()
     logging.getLogger().setLevel(logging.WARNING)
     counts: dict[str, Counter[Outcome]] = {}
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:

@@ -35,7 +35,6 @@ class Statistics:
         name: the target.
         inputs: how many were tried.
         failures: how many failed.
-        wall_seconds: by the clock, all together.
         cpu_seconds: of this process, all together.
         slowest: CPU seconds of the slowest input.
         slowest_index: its number.
@@ -45,7 +44,6 @@ class Statistics:
     name: str
     inputs: int = 0
     failures: int = 0
-    wall_seconds: float = 0.0
     cpu_seconds: float = 0.0
     slowest: float = 0.0
     slowest_index: int = 0
@@ -66,7 +64,6 @@ def run(target: Target, inputs: int, seed: int, failures: TextIO, progress: Call
     check = target.prepare()
     found = Statistics(target.name)
     reset_peak()
-    started = time.perf_counter()
     with bounded(HEADROOM_BYTES):
         for index in range(inputs):
             case: Any = None
@@ -101,7 +98,6 @@ def run(target: Target, inputs: int, seed: int, failures: TextIO, progress: Call
                 failures.write(json.dumps(line) + "\n")
                 failures.flush()
             progress(1)
-    found.wall_seconds = time.perf_counter() - started
     found.peak_mib = peak()
     return found
 

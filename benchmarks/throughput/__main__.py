@@ -231,7 +231,7 @@ def stored_results(path: Path | None, about: Mapping[str, Any]) -> dict[str, Res
 
     Args:
         path: of the file.
-        about: machine, workload and steps, which must be those of the file.
+        about: machine, models, workload and steps, which must be those of the file.
 
     Raises:
         ValueError: if they are not, or the file holds something else.
@@ -273,8 +273,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pairs, steps = options.pairs, options.steps
     if options.quick:
         shape, pairs, steps = replace(shape, problems=4, generations=4, tokens=16), 1, 1
-    about = {"machine": machine(), "workload": asdict(shape), "steps": steps}
-    results = stored_results(options.output, about)
+    about = {"machine": machine(), "models": options.models, "workload": asdict(shape), "steps": steps}
+    try:
+        results = stored_results(options.output, about)
+    except ValueError as error:
+        parser.error(str(error))
     for contest in contests(options.models, shape, steps, against_trl=options.against == "trl"):
         if options.only and not contest.name.startswith(options.only):
             continue

@@ -84,7 +84,7 @@ def ours(workload: Workload, steps: int, folder: Path) -> Measurement:
         started = time.perf_counter()
         trainer.train_step()
         seconds.append(time.perf_counter() - started)
-    trainer.tracker.close()
+    trainer.close()
     lines = [line for line in read_jsonl(folder / "run" / "metrics.jsonl") if line["step"] > 1]
     policies = [line for line in lines if line["policy"] != POOL]
 

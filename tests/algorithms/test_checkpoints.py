@@ -100,7 +100,7 @@ class TestDamage:
     def test_without_a_manifest_it_is_half_written(self, tmp_path: Path) -> None:
         folder = save(tmp_path, 1)
         (folder / "manifest.json").unlink()
-        assert damage(folder) == "manifest.json is missing"
+        assert damage(folder) == "manifest.json is missing (earlier versions wrote none)"
 
     def test_where_nothing_was_saved_a_run_begins_anew(self, tmp_path: Path) -> None:
         assert resolve_checkpoint(tmp_path, "auto") is None
@@ -171,6 +171,16 @@ class TestLock:
                 Trainer(config(tmp_path, **way))
         first.train()
         assert Trainer(config(tmp_path, resume_from_checkpoint="auto")).step == 1
+
+    def test_a_run_that_could_not_begin_holds_nothing(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"nowhere\.jsonl"):
+            Trainer(config(tmp_path, exchange_replay="nowhere.jsonl"))
+        first = Trainer(config(tmp_path))
+        first.train_step()
+        first.close()
+        with pytest.raises(ValueError, match="already holds a run"):
+            Trainer(config(tmp_path))
+        Trainer(config(tmp_path, overwrite_output_dir=True)).close()
 
     def test_a_dead_process_holds_nothing(self, tmp_path: Path) -> None:
         code = "import sys, time, pathlib; from algorithms.checkpoints import FolderLock\n"

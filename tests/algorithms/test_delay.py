@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from algorithms import Trainer, TrainingConfig
 from algorithms.algorithm import Algorithm
@@ -92,8 +94,39 @@ class TestWhatIsLearnt:
         with pytest.raises(ValueError, match="exchange_staleness=-1 is invalid"):
             TrainingConfig(exchange_staleness=-1)
 
+    def test_any_algorithm_that_reads_scalars_alone_is_refused(self, tmp_path: Path) -> None:
+        class Watcher(GRPO):
+            channels = ("rewards",)
+
+        with pytest.raises(ValueError, match="exchange_staleness=1, but Watcher"):
+            Trainer(config(tmp_path / "run", exchange_staleness=1), algorithms=[GRPO(), Watcher()])
+
+    @pytest.mark.parametrize("changes", [
+        {"algorithm_options": {"sgt_weight": 0.0}},
+        {"exchange_topology": "none"},
+        {"model_name_or_path": "tiny-llama"},
+    ], ids=["weight 0", "nobody is read", "one policy"])  # fmt: skip
+    def test_grpos_weights_where_nothing_crosses(self, changes: dict[str, Any], tmp_path: Path) -> None:
+        shared = {"model_name_or_path": changes["model_name_or_path"]} if "model_name_or_path" in changes else {}
+        trainers = [
+            Trainer(config(tmp_path / "grpo", algorithm="grpo", **shared)),
+            Trainer(config(tmp_path / "sgt", exchange_staleness=1, **changes)),
+        ]
+        for trainer in trainers:
+            trainer.train()
+        for name, policy in trainers[0].policies.items():
+            weights = trainers[1].policies[name].model.state_dict()
+            assert all(torch.equal(tensor, weights[key]) for key, tensor in policy.model.state_dict().items())
+
 
 class TestResume:
+    def test_metadata_that_json_does_not_hold_is_named(self, tmp_path: Path) -> None:
+        delay = Delay(["a"], 1)
+        problem = Problem("p", ({"role": "user", "content": "?"},), "1", metadata={"odds": Fraction(1, 2)})
+        delay.swap("a", Lesson([problem], Rollouts([], [], 0.0), [], []))
+        with pytest.raises(ValueError, match=r"exchange_staleness=1 .*Fraction"):
+            delay.save(tmp_path)
+
     def test_to_the_same_bits(self, tmp_path: Path) -> None:
         Trainer(config(tmp_path / "straight", algorithm="prp", exchange_staleness=2)).train()
         Trainer(config(tmp_path / "run", algorithm="prp", exchange_staleness=2, max_steps=2)).train()

@@ -64,6 +64,28 @@ def test_the_paper_pool_from_its_architectures(paper_pool: tuple[str, ...]) -> N
     assert [p.work.name for p in plan.placements] == ["policy_0", "policy_1"]
 
 
+def test_with_ray_policies_are_planned_at_once_in_processes_of_their_own() -> None:
+    local, ray = make_plan(TrainingConfig()), make_plan(TrainingConfig(backend="ray"))
+    assert (local.turns, local.one_process) == (True, True)
+    assert (ray.turns, ray.one_process) == (False, False)
+    room = (0, "cpu")
+    needs = [placement.memory[room] for placement in ray.placements]
+    # Each policy's peak, and each one's own process.
+    assert ray.load(room) - sum(need.peak for need in needs) == 2 * (
+        local.load(room) - sum(n.resting for n in needs) - max(n.transient for n in needs)
+    )
+
+
+def test_with_ray_the_cores_are_divided(monkeypatch: pytest.MonkeyPatch, paper_pool: tuple[str, ...]) -> None:
+    monkeypatch.setattr("algorithms.devices.THREADS", 8)
+    models = {"model_name_or_path": paper_pool, "dtype": "bf16", "device": "cpu", "placement": "shared"}
+    monkeypatch.setattr("algorithms.planning.cluster.THREADS", 8)
+    monkeypatch.setattr("algorithms.devices.discovered", lambda: described({"cpus": 8, "memory": "200GiB"}))
+    assert make_plan(TrainingConfig(**models)).threads == 8
+    assert make_plan(TrainingConfig(**models, backend="ray")).threads == 4
+    assert make_plan(TrainingConfig(**models, backend="ray", num_threads=3)).threads == 3
+
+
 @pytest.mark.parametrize("mode", ["shared", "dedicated", "colocated"])
 @pytest.mark.parametrize(("nodes", "gpus"), [(1, 4), (1, 8), (2, 8)])
 def test_the_paper_pool_on_clusters(paper_pool: tuple[str, ...], mode: str, nodes: int, gpus: int) -> None:

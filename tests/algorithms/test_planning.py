@@ -132,7 +132,9 @@ def test_every_plan_is_valid(pool: Pool, mode: str) -> None:
         for p in plan.placements:
             assert not p.engine or not set(p.learner.devices) & set(p.rollout.devices)
     if mode == "colocated" and pool.on_gpus:
-        assert all(p.engine and set(p.rollout.devices) <= set(p.learner.devices) for p in plan.placements)
+        for p in plan.placements:
+            assert p.engine == (len(p.learner.devices) > 1)
+            assert set(p.rollout.devices) <= set(p.learner.devices)
     # Every room holds what rests there, and the larger of update and rollout of one policy (shared) or of all.
     for (node, name), resting in memory.items():
         needs = [p.memory[node, name] for p in plan.placements if (node, name) in p.memory]

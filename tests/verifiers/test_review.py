@@ -298,6 +298,30 @@ def test_ways_to_write_a_number(reference: str, answer: str) -> None:
     assert verdict.reason == "right", verdict
 
 
+# --- quotations ---
+
+
+@pytest.mark.parametrize("completion", [
+    'A 12" pipe is cut in 3, so each piece is \\boxed{4}" long.',
+    r'F\"ur alle gilt \boxed{4} f\"ur n.',
+    r'The answer is \boxed{4}, which he called "small".',
+])  # fmt: skip
+def test_inches_and_dots_on_letters_are_no_quotation(completion: str) -> None:
+    assert verifiers.get("math").verify(completion, "4").score == 1.0
+
+
+@pytest.mark.parametrize(("said", "reference", "score"), [
+    ("yes, incorrect", "yes", 0.0),
+    ("no, correct", "no", 0.0),
+    ("yes, yes and no, not sure", "yes", 0.0),
+    ("no, it is not true", "no", 1.0),
+    ("yes, it isn't false", "yes", 1.0),
+    ("no, the right side is smaller", "no", 1.0),
+])  # fmt: skip
+def test_a_word_and_its_opposite_are_no_answer(said: str, reference: str, score: float) -> None:
+    assert verifiers.get("boolean").verify(rf"\boxed{{{said}}}", reference).score == score
+
+
 # --- the word "boxed" within a box ---
 
 
