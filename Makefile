@@ -21,7 +21,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
-## Run the long tests of faults on a Ray cluster.
+## Run the long tests of several processes: models in shards, and faults on a Ray cluster.
 test-scale: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m scale tests/scale
 

@@ -18,6 +18,7 @@ import yaml
 from transformers.utils import logging as transformers_logging
 
 from algorithms.algorithm import Algorithm, algorithm_class
+from algorithms.backends.sharded import serve
 from algorithms.checkpoints import resolve_checkpoint
 from algorithms.config import (
     AdapterOptions,
@@ -35,6 +36,7 @@ from algorithms.devices import make_plan
 from algorithms.errors import NonFiniteError, WorkerLostError
 from algorithms.planning.cluster import Cluster, described
 from algorithms.policy import has_tokenizer, load_renderer, load_tokenizer
+from algorithms.ranks import join_ranks
 from algorithms.setup import make_env, planned_steps
 from algorithms.trainer import Trainer
 from mrl_env.exchange import MemoryExchange
@@ -69,7 +71,7 @@ class CommandOptions:
 
 
 def main(algorithm: str, arguments: Sequence[str] | None = None) -> None:
-    """Run an algorithm from the command line.
+    """Run an algorithm from the command line; under `torchrun` the first process does, and the others serve it.
 
     Args:
         algorithm: its name, or the dotted path of one's own; every policy's unless the configuration says otherwise.
@@ -78,8 +80,19 @@ def main(algorithm: str, arguments: Sequence[str] | None = None) -> None:
     Exits with 2 and one message on a mistake of the user's, with 130 after an interruption, with 1 if training broke off.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    log_to_terminal()
+    ranks = join_ranks()
+    log_to_terminal(logging.INFO if ranks.first else logging.ERROR)
     transformers_logging.disable_progress_bar()
+    if not ranks.first:
+        sys.exit(serve(ranks))
+    try:
+        _run(algorithm, arguments)
+    finally:
+        ranks.close()
+
+
+def _run(algorithm: str, arguments: Sequence[str]) -> None:
+    """See `main`."""
     try:
         command, config = parse(algorithm, arguments)
         if command.dry_run:

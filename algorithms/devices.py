@@ -19,6 +19,8 @@ from algorithms.planning.modes import DoesNotFitError, Pool, make
 from algorithms.planning.plan import Placement, Plan
 from algorithms.planning.remedies import remedies
 from algorithms.policy import load_model_config
+from algorithms.ranks import Ranks, join_ranks
+from algorithms.sharding import check_sharding
 
 __all__ = ["Placement", "Plan", "available_devices", "make_plan"]
 
@@ -29,19 +31,32 @@ def make_plan(config: TrainingConfig, cluster: Cluster | None = None) -> Plan:
     Args:
         config: the run's.
         cluster: where each policy has processes of its own, and maybe several devices. None is this machine, with one device
-            for each policy, and with the Ray backend a process, too.
+            for each policy, and with the Ray backend a process, too; or, under `torchrun`, its processes, on all of which each
+            policy is in shards.
 
     Raises:
-        ValueError: if a device does not exist, or the policies do not fit: then the message says what would fit.
+        ValueError: if settings make no sense in shards, a device does not exist, or the policies do not fit: then the message
+            says what would fit.
     """
     local = cluster is None
-    cluster = discovered() if cluster is None else cluster
+    ranks = join_ranks()
+    sharded = local and ranks.size > 1
+    if sharded:
+        check_sharding(config)
+        cluster = _of_ranks(ranks, ranks.device(config.device))
+    elif cluster is None:
+        cluster = discovered()
     policies = config.policies()
     models = [read_model(policy, load_model_config(policy)) for policy in policies]
     works = [read_work(policy, config) for policy in policies]
-    devices = chosen(cluster, config.device)
+    devices = cluster.devices() if sharded else chosen(cluster, config.device)
     pool = Pool(
-        tuple(zip(models, works, strict=True)), cluster, devices, local, apart=local and config.backend == "ray"
+        tuple(zip(models, works, strict=True)),
+        cluster,
+        devices,
+        local=local,
+        apart=local and config.backend == "ray",
+        sharded=sharded,
     )
     assignment = read_placement(config.placement)
     try:
@@ -82,6 +97,16 @@ def read_placement(placement: str) -> Mapping[str, Any] | None:
     if not Path(placement).is_file():
         raise ValueError(f"placement={placement!r} is not a file; use one of {', '.join(PLACEMENTS)}, or write it")
     return read_yaml(placement)
+
+
+def _of_ranks(ranks: Ranks, device: str) -> Cluster:
+    """What the processes have: a GPU each; or on CPUs a node each, since those of a machine share its cores and its memory."""
+    here = discovered()
+    if device != "cpu":
+        return here.with_gpus(-(-ranks.size // ranks.local_size), ranks.local_size)
+    machine, count = here.nodes[0], ranks.local_size
+    share = replace(machine, gpus=0, cpus=max(1, machine.cpus // count), memory=machine.memory // count)
+    return replace(here, nodes=(share,) * ranks.size)
 
 
 def _threads(plan: Plan, *, local: bool) -> int:

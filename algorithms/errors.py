@@ -6,4 +6,8 @@ class NonFiniteError(RuntimeError):
 
 
 class WorkerLostError(RuntimeError):
-    """A policy's worker died or did not answer in time; the message names policy, actor and node."""
+    """A policy's worker died or did not answer in time; the message says which one, and where it was."""
+
+
+class RankLostError(WorkerLostError):
+    """One of the processes that hold a run in shards is lost: the others cannot bring it back, so the run ends."""

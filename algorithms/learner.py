@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -22,8 +22,9 @@ from algorithms.logprobs import TokenLogProbs
 from algorithms.losses import Denominators, LossConfig, batch_loss, denominators
 from algorithms.memory import keep_freed_memory
 from algorithms.metrics import UpdateMeter
-from algorithms.optimization import MasterOptimizer, ScheduleType, all_finite, scheduled_learning_rate
-from algorithms.packing import micro_batches, pack
+from algorithms.optimization import MasterOptimizer, ScheduleType, scheduled_learning_rate
+from algorithms.packing import Packed, micro_batches, pack
+from algorithms.ranks import ALONE, Ranks
 from algorithms.samples import Sample, collate, make_sample
 
 _SMALL, _LARGE = 1 << 20, 1 << 30
@@ -60,6 +61,41 @@ class LearnerConfig:
     max_skipped_updates: int = 5
 
 
+class LogProbs(Protocol):
+    """Log-probs (B, T) of packed rows under a model, with gradients; see `TokenLogProbs`."""
+
+    model: PreTrainedModel
+
+    def __call__(self, packed: Packed) -> torch.Tensor:
+        """(B, T) float32, nats."""
+        ...
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How a learner's forward passes are made.
+
+    Attributes:
+        forward: under the trained model.
+        reference: under the policy as it began; None without a KL.
+        ranks: the processes that share the passes of a minibatch.
+    """
+
+    forward: LogProbs
+    reference: Callable[[Packed], torch.Tensor] | None
+    ranks: Ranks = ALONE
+
+
+def plain_passes(model: PreTrainedModel, config: LearnerConfig) -> Passes:
+    """Those of a model in this process."""
+    reference: TokenLogProbs | AdapterReference | None = None
+    if config.loss.beta and has_adapter(model):
+        reference = AdapterReference(model, config.temperature)
+    elif config.loss.beta:
+        reference = TokenLogProbs(copy.deepcopy(model).eval().requires_grad_(False), config.temperature)
+    return Passes(TokenLogProbs(model, config.temperature), reference)
+
+
 class Learner:
     """One policy's model, optimizer and counters.
 
@@ -68,6 +104,7 @@ class Learner:
         model: trained in place.
         optimizer: over the model's parameters.
         config: how rows are executed.
+        passes: how forward passes are made; by default with the model, in this process.
 
     Attributes:
         version: optimizer updates applied so far.
@@ -76,7 +113,14 @@ class Learner:
         skipped: updates skipped so far because loss or gradient was not finite.
     """
 
-    def __init__(self, agent: str, model: PreTrainedModel, optimizer: MasterOptimizer, config: LearnerConfig) -> None:
+    def __init__(
+        self,
+        agent: str,
+        model: PreTrainedModel,
+        optimizer: MasterOptimizer,
+        config: LearnerConfig,
+        passes: Passes | None = None,
+    ) -> None:
         self.agent = agent
         self.model = model
         self.optimizer = optimizer
@@ -88,12 +132,8 @@ class Learner:
         if model.device.type == "cpu":
             keep_freed_memory(_SMALL if optimizer.in_file else _LARGE)
         optimizer.embed_sparsely(model.get_input_embeddings())
-        self._forward = TokenLogProbs(model, config.temperature)
-        self._reference: TokenLogProbs | AdapterReference | None = None
-        if config.loss.beta and has_adapter(model):
-            self._reference = AdapterReference(model, config.temperature)
-        elif config.loss.beta:
-            self._reference = TokenLogProbs(copy.deepcopy(model).eval().requires_grad_(False), config.temperature)
+        passes = passes or plain_passes(model, config)
+        self._forward, self._reference, self._ranks = passes.forward, passes.reference, passes.ranks
 
     def update(self, problems: Sequence[Sequence[Sample]]) -> dict[str, float]:
         """Learn from one step's rows.
@@ -135,7 +175,7 @@ class Learner:
         Raises:
             NonFiniteError: if one is NaN or infinite.
         """
-        if not all_finite(self.optimizer.parameters):
+        if not self.optimizer.finite():
             raise NonFiniteError(
                 f"{self.agent}: weights are no longer finite after {self.version} updates; they are not saved. Go on from the "
                 "last checkpoint, if it comes again with a lower learning_rate or with dtype fp32"
@@ -151,13 +191,19 @@ class Learner:
             For each row (T - start,) float32, nats.
         """
         samples = [make_sample(ids[:start], ids[start:], nll_weight=1.0, source=self.agent) for ids, start in rows]
+        places = {id(sample): place for place, sample in enumerate(samples)}
         results: dict[int, np.ndarray] = {}
         self.model.eval()
-        with torch.inference_mode():
-            for part in micro_batches(samples, self.config.micro_batch_size):
+        with torch.no_grad():
+            for part, counts in self._ranks.shared(micro_batches(samples, self.config.micro_batch_size)):
                 logprobs = self._forward(pack(part, self._device)).cpu().numpy()
-                results |= {id(sample): row for sample, row in zip(part, logprobs, strict=True)}
-        return [results[id(s)][start : len(s.token_ids)] for s, (_, start) in zip(samples, rows, strict=True)]
+                if counts:
+                    results |= {places[id(sample)]: row for sample, row in zip(part, logprobs, strict=True)}
+        for others in self._ranks.gather(results):
+            results |= others
+        return [
+            results[p][start : len(s.token_ids)] for p, (s, (_, start)) in enumerate(zip(samples, rows, strict=True))
+        ]
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the model's weights."""
@@ -202,8 +248,8 @@ class Learner:
     ) -> None:
         """One optimizer update from one minibatch."""
         self.model.train()
-        total = 0.0
-        for part in micro_batches(rows, self.config.micro_batch_size):
+        total, seen = 0.0, UpdateMeter()
+        for part, counts in self._ranks.shared(micro_batches(rows, self.config.micro_batch_size)):
             packed = pack(part, self._device)
             batch = collate(part, [old[id(row)] for row in part], self.agent, self._device)
             reference = None
@@ -217,10 +263,15 @@ class Learner:
                 old_logprobs = torch.where(batch.unrecorded.unsqueeze(-1), logprobs.detach(), batch.old_logprobs)
                 batch = replace(batch, old_logprobs=old_logprobs)
             terms = batch_loss(logprobs, reference, batch, self.config.loss, divide_by)
-            terms.total.backward()
-            total += float(terms.total.detach())
-            meter.observe(batch, terms, self.config.loss, fresh=fresh)
-        grad_norm = float(torch.nn.utils.clip_grad_norm_(self.optimizer.masters, self.config.max_grad_norm))
+            (terms.total if counts else 0 * terms.total).backward()
+            if counts:
+                total += float(terms.total.detach())
+                seen.observe(batch, terms, self.config.loss, fresh=fresh)
+        everywhere = self._ranks.gather((total, seen))
+        total = sum(part for part, _ in everywhere)
+        for _, part_seen in everywhere:
+            meter.add(part_seen)
+        grad_norm = self.optimizer.clip_gradients(self.config.max_grad_norm)
         if not (math.isfinite(total) and math.isfinite(grad_norm)):
             self._skip()
             return

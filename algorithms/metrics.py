@@ -33,6 +33,13 @@ class UpdateMeter:
         self._sums[name] += value * weight
         self._weights[name] += weight
 
+    def add(self, other: UpdateMeter) -> None:
+        """Take in what another one has collected."""
+        for name, value in other._sums.items():
+            self._sums[name] += value
+            self._weights[name] += other._weights[name]
+        self._counts.update(other._counts)
+
     @torch.no_grad()
     def observe(self, batch: Batch, terms: LossTerms, config: LossConfig, *, fresh: bool) -> None:
         """Token statistics of one micro-batch: over the rows that are trained, not over those that were left out.

@@ -117,6 +117,19 @@ class MasterOptimizer:
         """Whether masters and state lie in a file."""
         return self._file is not None
 
+    @property
+    def read_in_parts(self) -> bool:
+        """Whether a saved state is best read part by part, as it is taken over."""
+        return self.in_file
+
+    def finite(self) -> bool:
+        """Whether all weights that are trained are finite."""
+        return all_finite(self.parameters)
+
+    def clip_gradients(self, max_norm: float) -> float:
+        """Scale all gradients down to a norm; returns what it was."""
+        return float(torch.nn.utils.clip_grad_norm_(self.masters, max_norm))
+
     def _owned(self, index: int) -> Iterator[torch.Tensor]:
         """The master of a parameter, if it is not the parameter itself, and its state; without counters, which are where the
         optimizer wants them.

@@ -15,6 +15,8 @@ from algorithms.config import TrainingConfig
 from algorithms.learner import Learner, LearnerConfig
 from algorithms.optimization import MasterOptimizer
 from algorithms.policy import Policy
+from algorithms.ranks import ALONE, Ranks
+from algorithms.sharding import sharded_learner
 from mrl_env.exchange import Channel, Exchange, JsonlExchange, MemoryExchange, ReplayExchange, checked_channels
 from mrl_env.problems import load_problems
 from mrl_env.problems.files import is_problem_file
@@ -150,7 +152,9 @@ def make_exchange(config: TrainingConfig, agents: Sequence[str], output_dir: Pat
     return exchange
 
 
-def make_learner(config: TrainingConfig, policy: Policy, total_steps: int, output_dir: Path) -> Learner:
+def make_learner(
+    config: TrainingConfig, policy: Policy, total_steps: int, output_dir: Path, ranks: Ranks = ALONE
+) -> Learner:
     """The learner of a policy.
 
     Args:
@@ -158,38 +162,46 @@ def make_learner(config: TrainingConfig, policy: Policy, total_steps: int, outpu
         policy: whose model is trained in place.
         total_steps: of the run, for the learning rate's schedule.
         output_dir: the run's folder, where the optimizer's state may be kept.
+        ranks: the processes over which it is sharded.
     """
     settings = next(p for p in config.policies() if p.name == policy.name)
     if config.gradient_checkpointing:
         policy.model.activation_checkpointing_enable()
     rows = settings.per_device_train_batch_size * config.gradient_accumulation_steps
     problems = rows // config.num_generations
+    learner_config = LearnerConfig(
+        loss=config.loss(),
+        temperature=config.temperature,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type=config.lr_scheduler_type,
+        warmup_steps=config.warmup_steps,
+        total_updates=total_steps * config.num_iterations * config.problems_per_step // problems,
+        micro_batch_size=settings.per_device_train_batch_size,
+        problems_per_minibatch=problems,
+        num_iterations=config.num_iterations,
+        max_grad_norm=config.max_grad_norm,
+        max_skipped_updates=config.max_skipped_updates,
+    )
+    optimizer_class = import_dotted(settings.optim, "optim")
     arguments = {**DEFAULT_OPTIM_ARGS.get(settings.optim, {}), **config.optim_args}
     try:
+        if ranks.size > 1:
+            return sharded_learner(
+                policy.name,
+                policy.model,
+                learner_config,
+                ranks,
+                optimizer_class,
+                lr=settings.learning_rate,
+                **arguments,
+            )
         optimizer = MasterOptimizer(
             policy.model.parameters(),
-            import_dotted(settings.optim, "optim"),
+            optimizer_class,
             offload=output_dir if config.offload_optimizer else None,
             lr=settings.learning_rate,
             **arguments,
         )
     except TypeError as error:
         raise ValueError(f"optim={settings.optim!r} cannot be made with optim_args={arguments!r}: {error}") from error
-    return Learner(
-        policy.name,
-        policy.model,
-        optimizer,
-        LearnerConfig(
-            loss=config.loss(),
-            temperature=config.temperature,
-            learning_rate=settings.learning_rate,
-            lr_scheduler_type=config.lr_scheduler_type,
-            warmup_steps=config.warmup_steps,
-            total_updates=total_steps * config.num_iterations * config.problems_per_step // problems,
-            micro_batch_size=settings.per_device_train_batch_size,
-            problems_per_minibatch=problems,
-            num_iterations=config.num_iterations,
-            max_grad_norm=config.max_grad_norm,
-            max_skipped_updates=config.max_skipped_updates,
-        ),
-    )
+    return Learner(policy.name, policy.model, optimizer, learner_config)

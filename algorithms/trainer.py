@@ -36,7 +36,7 @@ from algorithms.checkpoints import (
 from algorithms.config import TrainingConfig, read_yaml
 from algorithms.delay import Delay
 from algorithms.devices import Plan, make_plan
-from algorithms.errors import NonFiniteError, WorkerLostError
+from algorithms.errors import NonFiniteError, RankLostError, WorkerLostError
 from algorithms.interruption import Interruption
 from algorithms.lanes import Lanes
 from algorithms.policy import Policy
@@ -169,6 +169,7 @@ class Trainer:
                 pace, those before the last checkpoint.
             KeyboardInterrupt: after a first Ctrl-C the running step is finished and saved; the message says how to go on.
             NonFiniteError: if loss or gradient is not finite for too long, or weights are not.
+            RankLostError: if a process that holds a shard is lost.
             WorkerLostError: if workers in other processes are lost again and again; see `max_restarts`.
         """
         furthest, losses = self.step, 0
@@ -179,6 +180,8 @@ class Trainer:
                 while self.step < self.total_steps:
                     try:
                         self._advance(lanes, bar, interruption)
+                    except RankLostError:
+                        raise
                     except WorkerLostError as error:
                         losses = losses + 1 if self.step <= furthest else 1
                         furthest = max(furthest, self.step)

@@ -18,7 +18,9 @@ from algorithms.algorithm import Algorithm
 from algorithms.config import TrainingConfig
 from algorithms.evaluation import evaluate, summarize
 from algorithms.metrics import completion_metrics, exchange_metrics, staleness_metrics
-from algorithms.policy import load_policy
+from algorithms.policy import Policy, load_policy
+from algorithms.ranks import ALONE, Ranks
+from algorithms.rollouts.sampling import SamplingConfig
 from algorithms.samples import Group, Sample
 from algorithms.setup import make_learner
 from mrl_env.seeding import derive_seed
@@ -60,6 +62,51 @@ class Lesson:
     delayed: Lesson | None = None
 
 
+class SharedAnswers:
+    """A policy whose processes share the prompts; it answers like the policy alone.
+
+    Args:
+        policy: as this process has it.
+        ranks: the processes.
+    """
+
+    def __init__(self, policy: Policy, ranks: Ranks) -> None:
+        self.renderer = policy.renderer
+        self._policy = policy
+        self._ranks = ranks
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        generations: int,
+        sampling: SamplingConfig,
+        seeds: Sequence[int],
+        batch_size: int = 512,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[list[Completion]]:
+        """P lists of G completions of P prompts; see `Policy.generate`."""
+        rank, size = self._ranks.rank, self._ranks.size
+        mine = range(rank, len(prompts), size)
+        own = self._ranks.together(
+            lambda: (
+                self._policy.generate(
+                    [prompts[p] for p in mine],
+                    generations,
+                    sampling,
+                    [seed for p in mine for seed in seeds[p * generations : (p + 1) * generations]],
+                    batch_size,
+                    progress,
+                )
+                if mine
+                else []
+            )
+        )
+        shares = self._ranks.gather(own)
+        if progress is not None and size > 1:
+            progress((len(prompts) - len(mine)) * generations)
+        return [shares[p % size][p // size] for p in range(len(prompts))]
+
+
 class Worker:
     """One policy of a run.
 
@@ -70,6 +117,7 @@ class Worker:
         device: where it runs.
         total_steps: of the run, for the learning rate's schedule.
         output_dir: the run's folder.
+        ranks: the processes that have this worker, all of which must be asked the same.
 
     Raises:
         ValueError: if model, tokenizer, template or optimizer cannot be loaded or do not fit together.
@@ -87,12 +135,15 @@ class Worker:
         device: str,
         total_steps: int,
         output_dir: Path,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.config = config
         self.name = name
         self.algorithm = algorithm
         self.policy = load_policy(next(p for p in config.policies() if p.name == name), device)
-        self.learner = make_learner(config, self.policy, total_steps, output_dir)
+        self.learner = make_learner(config, self.policy, total_steps, output_dir, ranks)
+        self._ranks = ranks
+        self._answerer = SharedAnswers(self.policy, ranks)
 
     def rollout(self, step: int, prompts: Sequence[Sequence[Message]]) -> Rollouts:
         """Answer one step's problems.
@@ -113,7 +164,7 @@ class Worker:
             for p in range(len(rendered))
             for g in range(generations)
         ]
-        completions = self.policy.generate(
+        completions = self._answerer.generate(
             rendered, generations, self.config.sampling(), seeds, self.config.generation_batch_size
         )
         return Rollouts(rendered, completions, time.perf_counter() - started)
@@ -142,7 +193,7 @@ class Worker:
         exchanged = exchange_metrics(self.name, rows, retokenize)
         made = time.perf_counter()
         # Models may draw (dropout); what they draw depends on the place, not on the history.
-        torch.manual_seed(derive_seed(self.config.seed, "update", self.name, step))
+        torch.manual_seed(derive_seed(self.config.seed, "update", self.name, step, self._ranks.rank))
         updated = self.learner.update(rows)
         self.policy.version = self.learner.version
         return {
@@ -166,7 +217,7 @@ class Worker:
             A summary; see `evaluation.summarize`.
         """
         results = evaluate(
-            self.policy,
+            self._answerer,
             problems,
             self.config.sampling(),
             self.config.eval_samples,
@@ -185,9 +236,18 @@ class Worker:
             NonFiniteError: if the weights are broken.
         """
         self.learner.check_weights()
-        self.policy.save(folder / self.name)
-        (folder / "optimizer").mkdir(exist_ok=True)
-        torch.save(self.learner.state_dict(), folder / "optimizer" / f"{self.name}.pt")
+        state = self.learner.state_dict()
+
+        def write() -> None:
+            try:
+                self.policy.save(folder / self.name)
+                (folder / "optimizer").mkdir(exist_ok=True)
+                torch.save(state, folder / "optimizer" / f"{self.name}.pt")
+            except Exception as error:  # of a full disk, each library says it in its own way
+                raise OSError(str(error)) from error
+
+        # All hear of it here, before they collect the next policy's state.
+        self._ranks.together(write if self._ranks.first else lambda: None)
         self.learner.optimizer.rest()
 
     def load(self, folder: Path) -> None:
@@ -208,9 +268,14 @@ class Worker:
                 f"{folder / self.name} holds another model than {self.name} is; resume with the same models"
             ) from error
         device = next(self.policy.model.parameters()).device
-        # What will lie in a file is not read into memory first.
-        mmap = self.learner.optimizer.in_file
-        state = torch.load(folder / "optimizer" / f"{self.name}.pt", map_location=device, weights_only=True, mmap=mmap)
+        # What will lie in a file or in shards is not read into memory first.
+        mmap = self.learner.optimizer.read_in_parts
+        state = torch.load(
+            folder / "optimizer" / f"{self.name}.pt",
+            map_location="cpu" if mmap else device,
+            weights_only=True,
+            mmap=mmap,
+        )
         self.learner.load_state_dict(state)
         self.policy.version = self.learner.version
 

@@ -40,8 +40,8 @@ class PrintableFormatter(logging.Formatter):
         return printable_lines(super().format(record))
 
 
-def log_to_terminal() -> None:
-    """Let the log go to standard error, from level INFO, unless it already goes somewhere."""
+def log_to_terminal(level: int = logging.INFO) -> None:
+    """Let the log go to standard error, from a level on, unless it already goes somewhere."""
     handler = logging.StreamHandler()
     handler.setFormatter(PrintableFormatter("%(levelname)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.basicConfig(level=level, handlers=[handler])

@@ -1,4 +1,4 @@
-"""Where the workers of a run live: in this process (`local`), or each in an actor of its own (`ray`)."""
+"""Where the workers of a run live: in this process (`local`), in an actor each (`ray`), or in shards (under `torchrun`)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 from algorithms.algorithm import Algorithm
 from algorithms.backends.backend import Backend
 from algorithms.backends.local import LocalBackend
+from algorithms.backends.sharded import ShardedBackend
 from algorithms.config import TrainingConfig
 from algorithms.devices import Plan
+from algorithms.ranks import join_ranks
 from algorithms.worker import Worker
 
 __all__ = ["Backend", "LocalBackend", "make_backend"]
@@ -18,7 +20,7 @@ __all__ = ["Backend", "LocalBackend", "make_backend"]
 def make_backend(
     config: TrainingConfig, algorithms: Mapping[str, Algorithm], plan: Plan, total_steps: int, output_dir: Path
 ) -> Backend:
-    """The configured backend, with its workers.
+    """The configured backend, with its workers; where `torchrun` began several processes, in shards on all of them.
 
     Args:
         config: the run's.
@@ -29,8 +31,11 @@ def make_backend(
 
     Raises:
         ValueError: if a policy cannot be loaded, or there is no such cluster.
-        WorkerLostError: if a worker does not come up.
+        WorkerLostError: if a worker does not come up, or a process is lost meanwhile.
     """
+    ranks = join_ranks()
+    if ranks.size > 1:
+        return ShardedBackend(config, algorithms, plan.threads, total_steps, output_dir, ranks)
     if config.backend == "ray":
         from algorithms.backends.ray import RayBackend  # Ray is optional
 

@@ -300,6 +300,20 @@ def learner_memory(model: Model, work: Work, devices: int, kind: Kind) -> Memory
     return Memory(-(-resting // devices) + beside, learning + aside, host=aside)
 
 
+def sharded_memory(model: Model, work: Work, processes: int, rows: int, kind: Kind) -> Memory:
+    """What each of the processes takes over which a policy is sharded, and which have it whole, too, but in its updates.
+
+    The whole model samples, also so many rows at a time; the policy as it began is a second one, in shards.
+    """
+    shard, whole = learner_memory(model, work, processes, kind), weight_bytes(model, work)
+    second = whole - reference_bytes(model, work) if work.reference else 0
+    return Memory(
+        shard.resting + whole + -(-second // processes),
+        max(0, shard.learning - whole),
+        sampling_memory(model, work, rows, kind),
+    )
+
+
 def sampling_memory(model: Model, work: Work, rows: int, kind: Kind) -> int:
     """What it takes to sample from the learner's own model: caches, and on a CPU the reordered weights of bfloat16 layers."""
     copies = 2 * (model.body + model.head) if kind == "cpu" and work.dtype == "bf16" else 0

@@ -38,6 +38,7 @@ class Pool:
         devices: of one kind, those that may be used.
         local: whether a policy has one device, as the backends use them.
         apart: whether each policy has a process of its own nevertheless, so that all work at the same time.
+        sharded: whether there is one process for each GPU, or each node's cores, over all of which each policy is sharded.
     """
 
     policies: tuple[tuple[Model, Work], ...]
@@ -45,6 +46,7 @@ class Pool:
     devices: tuple[Device, ...]
     local: bool = False
     apart: bool = False
+    sharded: bool = False
 
     @property
     def one_process(self) -> bool:
@@ -98,6 +100,8 @@ def shared(pool: Pool) -> list[Placement]:
 
     Of a cluster's GPUs as many are taken as are fastest, the same number on each node.
     """
+    if pool.sharded:
+        return _in_turns_in_shards(pool)
     if pool.local and pool.on_gpus:
         count = len(pool.devices)
         return [place(pool, m, w, [pool.devices[i % count]]) for i, (m, w) in enumerate(pool.policies)]
@@ -231,7 +235,7 @@ def place(
     Args:
         pool: for the cluster's speeds and memory.
         model, work: the policy's.
-        learner: GPUs over which the learner is sharded, or cores of one node.
+        learner: GPUs, or nodes with all of their cores, over which the learner is sharded.
         rollout: GPUs of an engine with its own weights; None samples from the learner's model.
         parts: GPUs that a copy of the engine's weights is split over; by default the fastest number that fits.
     """
@@ -239,9 +243,9 @@ def place(
         found = [place(pool, model, work, learner, rollout, parts) for parts in _splits(model, rollout)]
         return min(found, key=lambda p: (_excess(pool, p), p.seconds, p.rollout.tensor_parallel))
     kind, learner = learner[0].kind, tuple(learner)
-    threads = estimates.useful_threads(model, work, len(learner)) if kind == "cpu" else 1
+    shards = len({device.node for device in learner}) if kind == "cpu" else len(learner)
+    threads = estimates.useful_threads(model, work, len(learner) // shards) if kind == "cpu" else 1
     rate = estimates.speed(pool.cluster, kind, work.dtype, threads)
-    shards = 1 if kind == "cpu" else len(learner)
     memory: dict[Room, Memory] = {}
     needed = estimates.learner_memory(model, work, shards, kind)
     for device in learner:
@@ -373,6 +377,19 @@ def _in_turns_on_cores(pool: Pool) -> list[Placement]:
         placements[index] = place(pool, *pool.policies[index], nodes[node])
         loads[node] += next(iter(placements[index].memory.values())).peak
     return [placements[index] for index in range(len(pool.policies))]
+
+
+def _in_turns_in_shards(pool: Pool) -> list[Placement]:
+    """Each policy on all processes, each of which samples from the whole model; see `algorithms/sharding.py`."""
+    samplers = pool.devices if pool.on_gpus else [cores[0] for cores in pool.nodes]
+    placements = []
+    for model, work in pool.policies:
+        placement = place(pool, model, work, pool.devices, samplers, 1)
+        rows = min(work.batch, -(-work.generated // len(samplers)))
+        needed = estimates.sharded_memory(model, work, len(samplers), rows, samplers[0].kind)
+        rooms = {(device.node, device.torch_name): needed for device in samplers}
+        placements.append(replace(placement, memory={**placement.memory, **rooms}))
+    return placements
 
 
 def _listed(pool: Pool, name: str, words: Any) -> tuple[Device, ...]:

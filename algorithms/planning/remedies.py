@@ -67,7 +67,7 @@ def _changes(pool: Pool, mode: str, adapted: Adapted | None) -> Iterator[tuple[s
     )
     if not all(work.checkpointing for work in works):
         yield "gradient_checkpointing", _with(pool, lambda w: replace(w, checkpointing=True)), mode
-    if not all(work.offload for work in works) and (pool.local or mode != "shared"):
+    if not all(work.offload for work in works) and not pool.sharded and (pool.local or mode != "shared"):
         yield "offload_optimizer", _with(pool, lambda w: replace(w, offload=True)), mode
     if any(work.dtype == "fp32" for work in works):
         yield "dtype=bf16", _with(pool, lambda w: replace(w, dtype="bf16")), mode

@@ -19,6 +19,7 @@ from algorithms.devices import available_devices, make_plan
 from algorithms.planning.cluster import described
 from algorithms.planning.estimates import operations
 from algorithms.pools import embedded_path
+from algorithms.ranks import Ranks
 
 QWEN_MATH: dict[str, Any] = {
     "vocab_size": 151_936, "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12,
@@ -55,6 +56,16 @@ def test_parameters_are_those_of_the_loaded_models() -> None:
         head = model.get_output_embeddings().weight
         assert placement.model.head == head.numel()
         assert placement.model.embeddings == (0 if model.get_input_embeddings().weight is head else head.numel())
+
+
+def test_processes_of_torchrun_share_cores_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = make_plan(TrainingConfig(device=("cpu",)))
+    monkeypatch.setattr("algorithms.devices.join_ranks", lambda: Ranks(rank=1, size=4, local_size=2))
+    plan = make_plan(TrainingConfig(device=("cpu",)))
+    assert list(plan.rooms().values()) == [alone.rooms()[0, "cpu"] // 2] * 4
+    assert {placement.learner.data_parallel for placement in plan.placements} == {4}
+    with pytest.raises(ValueError, match="backend='ray', but torchrun has begun the processes"):
+        make_plan(TrainingConfig(backend="ray"))
 
 
 def test_the_paper_pool_from_its_architectures(paper_pool: tuple[str, ...]) -> None:

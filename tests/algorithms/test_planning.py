@@ -438,6 +438,30 @@ def test_shared_offloads_between_turns() -> None:
     assert alone.placements[0].waiting == 0, "nobody waits"
 
 
+def test_processes_have_a_shard_and_the_whole_model() -> None:
+    full = llama(1)
+    adapter = replace(full, adapter=True, trained=10_000_000)
+    policies = (full, work("a", dtype="fp32", reference=True)), (adapter, work("b", dtype="fp32", reference=True))
+    cluster = gpus(1, 4)
+    plan = make(Pool(policies, cluster, cluster.devices(), local=True, sharded=True), "shared")
+    for gpu in (f"cuda:{i}" for i in range(4)):
+        whole, other = (placement.memory[0, gpu].resting for placement in plan.placements)
+        assert whole == 4e9 + (4e9 + 8e9 + 4e9) / 4  # in float32; shards of masters, of moments, and as it began
+        assert other == 4e9 + (4e9 + 8e7 + 4e9) / 4
+        assert plan.load((0, gpu)) > whole + other  # what waits stays
+    assert [(p.learner.data_parallel, p.rollout.data_parallel) for p in plan.placements] == [(4, 4)] * 2
+    assert plan.turns
+
+
+def test_processes_on_cores_are_a_node_each() -> None:
+    cluster = described({"nodes": 2, "cpus": 3, "memory": "8GiB"})
+    small = work("a", dtype="fp32", generated=8, batch=8, completion=32)
+    plan = make(Pool(((llama(0.1), small),), cluster, cluster.devices(), local=True, sharded=True), "shared")
+    (placement,) = plan.placements
+    assert (placement.learner.data_parallel, placement.rollout.data_parallel, placement.threads) == (2, 2, 3)
+    assert [placement.memory[node, "cpu"].resting for node in (0, 1)] == [4e8 + 12e8 / 2] * 2
+
+
 def test_one_process_has_one_device_for_each_policy() -> None:
     policies = [(llama(0.5, heads=8), work(name)) for name in "abc"]
     plan = make(pool(gpus(1, 2), *policies, local=True), "shared")
