@@ -8,7 +8,8 @@ from collections.abc import Mapping
 logger = logging.getLogger(__name__)
 
 GATE_PATIENCE = 20
-"""Steps without a single row from a peer after which a policy that reads its peers' rollouts is reported."""
+"""Steps without a single row from a peer, though there could be some, after which a policy that reads its peers' rollouts is
+reported."""
 
 _NEVER_AGAIN = -1
 
@@ -19,10 +20,12 @@ class Alarms:
     Args:
         name: the policy.
         reads_peers: whether it should get rows from its peers.
+        delay: steps for which there can be none at the beginning.
     """
 
-    def __init__(self, name: str, *, reads_peers: bool) -> None:
+    def __init__(self, name: str, *, reads_peers: bool, delay: int = 0) -> None:
         self._name = name
+        self._patience = GATE_PATIENCE + delay
         self._zero_rewards = 0
         self._without_peer_rows = 0 if reads_peers else _NEVER_AGAIN
 
@@ -69,11 +72,11 @@ class Alarms:
         if self._without_peer_rows == _NEVER_AGAIN:
             return
         self._without_peer_rows = _NEVER_AGAIN if metrics["exchange/peer_rows"] else self._without_peer_rows + 1
-        if self._without_peer_rows == GATE_PATIENCE:
+        if self._without_peer_rows == self._patience:
             logger.warning(
                 "%s: no peer's completion has reached its rows in %d steps. Either its peers solve nothing that it does not "
                 "solve itself, or their text is dropped (drop rate %.0f %% in this step)",
                 self._name,
-                GATE_PATIENCE,
+                self._patience,
                 100 * metrics["exchange/drop_rate"],
             )

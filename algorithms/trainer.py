@@ -141,7 +141,11 @@ class Trainer:
         self.step = 0
         self.delay = Delay(self.algorithms, self.config.exchange_staleness)
         self.alarms = {
-            name: Alarms(name, reads_peers="rollouts" in algorithm.channels and len(self.algorithms) > 1)
+            name: Alarms(
+                name,
+                reads_peers="rollouts" in algorithm.channels and len(self.algorithms) > 1,
+                delay=self.config.exchange_staleness,
+            )
             for name, algorithm in self.algorithms.items()
         }
         if checkpoint is None:

@@ -141,7 +141,7 @@ class RayBackend:
         self._actors: dict[str, Any] = {}
         self._places: dict[str, Place] = {}
         self._group: Any = None
-        connect(config.ray_address, sum(seat.resources["CPU"] for seat in self._seats.values()))
+        self._joined = connect(config.ray_address, sum(seat.resources["CPU"] for seat in self._seats.values()))
         try:
             self._begin()
         except BaseException:
@@ -196,11 +196,20 @@ class RayBackend:
         Raises:
             WorkerLostError: if the actors do not come up in time.
         """
-        self.close()
+        self._end()
         self._begin()
 
     def close(self) -> None:
-        """End all actors. Calls that still wait for them raise WorkerLostError."""
+        """End all actors, and leave the cluster if this joined it. Calls that still wait for them raise WorkerLostError."""
+        import ray
+
+        self._end()
+        if self._joined:
+            ray.shutdown()
+            self._joined = False
+
+    def _end(self) -> None:
+        """End all actors."""
         import ray
 
         if not ray.is_initialized():
@@ -293,12 +302,15 @@ class RayBackend:
         return f"{name}{known}"
 
 
-def connect(address: str | None, cpus: float) -> None:
-    """Join the cluster at an address, or that of RAY_ADDRESS, or start one here; where Ray runs already, nothing is done.
+def connect(address: str | None, cpus: float) -> bool:
+    """Join the cluster at an address, or that of RAY_ADDRESS, or start one here; one that this process is in already serves.
 
     Args:
         address: of a running cluster.
         cpus: that a cluster started here offers at least.
+
+    Returns:
+        Whether this process was in no cluster before.
 
     Raises:
         ValueError: if Ray is not installed, or no cluster answers.
@@ -308,7 +320,7 @@ def connect(address: str | None, cpus: float) -> None:
     except ImportError as error:
         raise ValueError("backend='ray' needs Ray; install it with: pip install 'mutual-rl[ray]'") from error
     if ray.is_initialized():
-        return
+        return False
     address = address or os.environ.get("RAY_ADDRESS")
     if address is None:
         ray.init(
@@ -318,7 +330,7 @@ def connect(address: str | None, cpus: float) -> None:
             include_dashboard=False,
             logging_level=logging.WARNING,
         )
-        return
+        return True
     try:
         ray.init(address=address, logging_level=logging.WARNING)
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -326,6 +338,7 @@ def connect(address: str | None, cpus: float) -> None:
             f"no Ray cluster can be joined at ray_address={address!r} ({error}); start one with ray start --head, or leave "
             "ray_address and RAY_ADDRESS out"
         ) from error
+    return True
 
 
 def _free(ray: Any) -> dict[str, float]:

@@ -118,6 +118,27 @@ class TestWhatIsLearnt:
             weights = trainers[1].policies[name].model.state_dict()
             assert all(torch.equal(tensor, weights[key]) for key, tensor in policy.model.state_dict().items())
 
+    def test_accumulation_leaves_what_is_learnt(self, tmp_path: Path) -> None:
+        found = []
+        for rows, parts in ((8, 1), (4, 2), (2, 4)):
+            trainer = Trainer(
+                config(
+                    tmp_path / str(parts),
+                    algorithm="prp",
+                    exchange_staleness=1,
+                    per_device_train_batch_size=rows,
+                    gradient_accumulation_steps=parts,
+                    dtype="fp32",
+                    max_steps=3,
+                )
+            )
+            trainer.train()
+            found.append({name: policy.model.state_dict() for name, policy in trainer.policies.items()})
+        for other in found[1:]:
+            for name, weights in found[0].items():
+                for key, tensor in weights.items():
+                    torch.testing.assert_close(other[name][key], tensor, rtol=1e-4, atol=1e-5)
+
 
 class TestResume:
     def test_metadata_that_json_does_not_hold_is_named(self, tmp_path: Path) -> None:

@@ -289,6 +289,18 @@ class TestFaults:
                 trainer.train_step()
         assert caplog.text.count("policy_1: no peer's completion has reached its rows in 2 steps") == 1
 
+    def test_a_gate_is_given_the_steps_for_which_peers_are_late(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("algorithms.alarms.GATE_PATIENCE", 2)
+        trainer = Trainer(config(tmp_path / "run", verifier=f"{__name__}:Never", eval_steps=0, exchange_staleness=2))
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                trainer.train_step()
+            assert "no peer's completion" not in caplog.text
+            trainer.train_step()
+        assert "policy_1: no peer's completion has reached its rows in 4 steps" in caplog.text
+
     def test_non_finite_loss_stops_with_the_policy_named(self, tmp_path: Path) -> None:
         from algorithms.errors import NonFiniteError
 
@@ -393,14 +405,15 @@ class TestMixtures:
         for values in metrics.values():
             assert 0 < values["exchange/peer_rows"] <= 16
 
-    @pytest.mark.parametrize("algorithm", ["sgt", "prp", "xgrpo"])
-    def test_permuting_the_agents_permutes_the_results(self, tmp_path: Path, algorithm: str) -> None:
+    @pytest.mark.parametrize(("algorithm", "delay"), [("sgt", 0), ("prp", 0), ("xgrpo", 0), ("sgt", 1), ("prp", 1)])
+    def test_permuting_the_agents_permutes_the_results(self, tmp_path: Path, algorithm: str, delay: int) -> None:
         agents = {"a": "tiny-llama", "b": "tiny-qwen3", "c": "tiny-llama"}
         found = []
         for order in (("a", "b", "c"), ("c", "a", "b")):
             run = tmp_path / "".join(order)
             Trainer(config(run, agents=order, model_name_or_path=tuple(agents[name] for name in order),
-                           algorithm=algorithm, eval_steps=0, max_steps=2, num_threads=1)).train()  # fmt: skip
+                           algorithm=algorithm, eval_steps=0, max_steps=2, num_threads=1,
+                           exchange_staleness=delay)).train()  # fmt: skip
             lines = {(line["step"], line["policy"]): line for line in untimed(run) if line["policy"] != "pool"}
             found.append((weights(run / "checkpoint-2"), lines))
         assert found[0] == found[1]

@@ -231,6 +231,28 @@ def test_ctrl_c_on_a_cluster_that_the_command_started(
     assert_same_run(straight, run)
 
 
+@pytest.mark.scale
+def test_a_closed_trainer_leaves_the_cluster_that_it_started(tmp_path: Path, environment: dict[str, str]) -> None:
+    """So that the next one in the process can join another."""
+    script = f"""
+import ray
+from algorithms import Trainer, TrainingConfig
+settings = {SMALL!r}
+for name in ("first", "second"):
+    folder = {str(tmp_path)!r} + "/" + name
+    trainer = Trainer(TrainingConfig(**settings, algorithm="grpo", backend="ray", num_threads=1, output_dir=folder))
+    assert ray.is_initialized()
+    trainer.close()
+    assert not ray.is_initialized()
+print("done")
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.strip().endswith("done")
+
+
 def _session(leader: int) -> list[int]:
     """The processes of a session, those that have ended left out."""
     found = []
@@ -246,10 +268,12 @@ def _session(leader: int) -> list[int]:
 
 
 class TestOwnPace:
-    def test_lanes_give_what_taking_turns_gives(self, cluster: Any, tmp_path: Path) -> None:
+    def test_lanes_give_what_taking_turns_gives(self, cluster: Any, straight: Path, tmp_path: Path) -> None:
+        settings = {"exchange_staleness": 2, "save_steps": 3, "exchange_replay": str(straight / "exchange.jsonl")}
         for backend in ("local", "ray"):
-            Trainer(config(tmp_path / backend, backend=backend, exchange_staleness=2, save_steps=3)).train()
+            Trainer(config(tmp_path / backend, backend=backend, **settings)).train()
         assert_same_run(tmp_path / "local", tmp_path / "ray")
+        assert any("train/exchange/rescue_rate/from_replay:policy_0" in line for line in untimed(tmp_path / "ray"))
         for step in (3, 4):
             delayed = [
                 json.loads((tmp_path / b / f"checkpoint-{step}/delayed.json").read_text()) for b in ("local", "ray")
