@@ -7,6 +7,7 @@ loaded; see `algorithms.planning` and docs/scale.md.
 from __future__ import annotations
 
 import importlib.util
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +16,12 @@ from typing import Any
 from algorithms.config import PLACEMENTS, TrainingConfig, read_yaml
 from algorithms.planning.cluster import THREADS, Cluster, chosen, discovered
 from algorithms.planning.estimates import Model, read_model, read_work
-from algorithms.planning.modes import DoesNotFitError, Pool, make
+from algorithms.planning.modes import DoesNotFitError, Pool, Processes, make
 from algorithms.planning.plan import Placement, Plan
 from algorithms.planning.remedies import remedies
 from algorithms.policy import load_model_config
 from algorithms.ranks import Ranks, join_ranks
-from algorithms.sharding import check_sharding
+from algorithms.sharding import check_sharding, check_torchrun
 
 __all__ = ["Placement", "Plan", "available_devices", "make_plan"]
 
@@ -30,33 +31,34 @@ def make_plan(config: TrainingConfig, cluster: Cluster | None = None) -> Plan:
 
     Args:
         config: the run's.
-        cluster: where each policy has processes of its own, and maybe several devices. None is this machine, with one device
-            for each policy, and with the Ray backend a process, too; or, under `torchrun`, its processes, on all of which each
-            policy is in shards.
+        cluster: where each policy has processes of its own: with the Ray backend as it runs them, otherwise also with rollout
+            engines. None is where the run would be: in this process, in those of `torchrun`, or on Ray's cluster.
 
     Raises:
-        ValueError: if settings make no sense in shards, a device does not exist, or the policies do not fit: then the message
-            says what would fit.
+        ValueError: if settings make no sense in shards, a device does not exist, Ray's cluster does not answer, or the policies
+            do not fit: then the message says what would fit.
     """
-    local = cluster is None
     ranks = join_ranks()
-    sharded = local and ranks.size > 1
-    if sharded:
-        check_sharding(config)
-        cluster = _of_ranks(ranks, ranks.device(config.device))
+    processes: Processes = "ray" if config.backend == "ray" else "engines"
+    devices = None
+    if cluster is None and ranks.size > 1:
+        check_torchrun(config)
+        processes, cluster = "torchrun", _of_ranks(ranks, ranks.device(config.device))
+        devices = cluster.devices()
+    elif cluster is None and config.backend == "ray":
+        from algorithms.backends.ray import cluster_of  # Ray is optional
+
+        cluster = cluster_of(config.ray_address)
     elif cluster is None:
-        cluster = discovered()
+        processes, cluster = "one", discovered()
     policies = config.policies()
     models = [read_model(policy, load_model_config(policy)) for policy in policies]
     works = [read_work(policy, config) for policy in policies]
-    devices = cluster.devices() if sharded else chosen(cluster, config.device)
     pool = Pool(
         tuple(zip(models, works, strict=True)),
         cluster,
-        devices,
-        local=local,
-        apart=local and config.backend == "ray",
-        sharded=sharded,
+        chosen(cluster, config.device) if devices is None else devices,
+        processes,
     )
     assignment = read_placement(config.placement)
     try:
@@ -74,7 +76,9 @@ def make_plan(config: TrainingConfig, cluster: Cluster | None = None) -> Plan:
             else "no single setting makes it fit; use smaller models"
         )
         raise ValueError(f"{error}; {advice}") from error
-    return replace(plan, threads=config.num_threads or _threads(plan, local=local))
+    if processes == "ray" and any(len(placement.processes_of_learner) > 1 for placement in plan.placements):
+        check_sharding(config)
+    return replace(plan, threads=config.num_threads or _threads(plan, processes))
 
 
 def available_devices(wanted: Sequence[str]) -> list[str]:
@@ -109,15 +113,18 @@ def _of_ranks(ranks: Ranks, device: str) -> Cluster:
     return replace(here, nodes=(share,) * ranks.size)
 
 
-def _threads(plan: Plan, *, local: bool) -> int:
-    """CPU threads of a process: what its largest policy can use, or beside GPUs as many as PyTorch likes; of this machine's
-    cores a policy with a process of its own has its part.
+def _threads(plan: Plan, processes: Processes) -> int:
+    """CPU threads of a process: what its largest policy can use, or beside GPUs as many as PyTorch likes; of a node's cores
+    policies with processes of their own have equal parts.
     """
-    on_gpus = any(placement.learner.devices[0].kind == "cuda" for placement in plan.placements)
-    here = THREADS if plan.one_process else max(1, THREADS // len(plan.placements))
-    if not local:
+    if processes == "engines":
         return plan.threads
-    return here if on_gpus else min(plan.threads, here)
+    if processes == "ray":
+        learners = [placement.processes_of_learner for placement in plan.placements]
+        nodes = Counter(device.node for devices in learners for device in devices)
+        return max(1, min(plan.threads, *(plan.cluster.nodes[node].cpus // count for node, count in nodes.items())))
+    on_gpus = any(placement.learner.devices[0].kind == "cuda" for placement in plan.placements)
+    return THREADS if on_gpus else min(plan.threads, THREADS)
 
 
 def _with_adapters(config: TrainingConfig) -> tuple[Model, ...]:

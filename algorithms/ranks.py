@@ -1,4 +1,4 @@
-"""The processes of one run: as many as `torchrun` began, or this one alone.
+"""The processes of one run, or of one policy: as many as `torchrun` began, or as Ray has actors for it; or this one alone.
 
 What they say to one another here is plain data: results, errors, commands. It goes through CPU memory, whatever the devices;
 tensors are FSDP's affair (`algorithms/sharding.py`).
@@ -197,11 +197,21 @@ def join_ranks() -> Ranks:
         return ALONE
     local_rank = int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
+    store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=_TIMEOUT)))
+    return meet(store, rank, size, local_rank, local_size)
+
+
+def meet(store: Any, rank: int, size: int, local_rank: int = 0, local_size: int = 1) -> Ranks:
+    """Processes that know of one another by a common store; returns when all have come.
+
+    Args:
+        store: one of PyTorch's, where they leave their addresses.
+        rank, size, local_rank, local_size: see `Ranks`.
+    """
+    timeout = timedelta(seconds=_TIMEOUT)
     backend = "gloo"
     if torch.cuda.device_count() >= local_size:
         torch.cuda.set_device(local_rank)
         backend = "cpu:gloo,cuda:nccl"
-    timeout = timedelta(seconds=_TIMEOUT)
-    store, rank, size = next(rendezvous("env://", timeout=timeout))
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     return Ranks(rank, size, local_rank, dist.new_group(backend="gloo", timeout=timeout), store, local_size)

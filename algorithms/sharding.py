@@ -45,13 +45,22 @@ def check_sharding(config: TrainingConfig) -> None:
     """
     if config.offload_optimizer:
         raise ValueError(
-            "offload_optimizer=True, but under torchrun the optimizer's state is sharded instead; leave it out, and take "
-            "more processes if memory is short"
+            "offload_optimizer=True, but of a policy with several processes the optimizer's state is sharded instead; leave it "
+            "out, and take more processes if memory is short"
         )
     if any(config.load_in_4bit):
         raise ValueError(
-            "load_in_4bit=True, but weights in four bits cannot be sharded; leave it out, or use one process"
+            "load_in_4bit=True, but weights in four bits cannot be sharded; leave it out, or use one process for each policy"
         )
+
+
+def check_torchrun(config: TrainingConfig) -> None:
+    """Refuse settings that make no sense under `torchrun`, which has all policies in shards on all processes.
+
+    Raises:
+        ValueError: naming the field and the remedy.
+    """
+    check_sharding(config)
     if config.backend == "ray":
         raise ValueError(
             "backend='ray', but torchrun has begun the processes already; leave backend out, or start the run without torchrun"

@@ -1,7 +1,8 @@
-"""Every worker in a Ray actor of its own, wherever the cluster has room: all policies roll out and learn at once.
+"""Every worker in Ray actors of its own, wherever the cluster has room: all policies roll out and learn at once.
 
-The driver keeps environment, verification and exchange. The workers write checkpoints into the run's folder, which must be on a
-file system that all nodes share (a single machine has one).
+A policy has an actor for each process of its plan; several hold it in shards (`algorithms/sharding.py`), and are asked the
+same. The driver keeps environment, verification and exchange. The workers write checkpoints into the run's folder, which must
+be on a file system that all nodes share (a single machine has one).
 """
 
 from __future__ import annotations
@@ -11,18 +12,23 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # PyTorch's documentation names it so
 from transformers.utils import logging as transformers_logging
 
 from algorithms.algorithm import Algorithm
 from algorithms.config import TrainingConfig
 from algorithms.devices import Plan
-from algorithms.errors import WorkerLostError
+from algorithms.errors import RankLostError, WorkerLostError
+from algorithms.planning.cluster import THREADS, Cluster, Node, discovered, memory_of
+from algorithms.ranks import ALONE, Ranks, meet
 from algorithms.worker import Lesson, Rollouts, Worker
 from mrl_env.types import Message, Problem
 
@@ -31,29 +37,35 @@ logger = logging.getLogger(__name__)
 _OBJECT_STORE = 128 * 1024**2
 """Bytes of shared memory of a cluster that is started here: prompts and completions pass through it, never weights."""
 
+_LOOK_TIMEOUT = 60.0
+"""Seconds in which a node has to say what it has."""
+
 
 @dataclass(frozen=True)
 class Seat:
-    """What Ray reserves for a policy.
+    """What Ray reserves for a process.
 
     Attributes:
         resources: by Ray's names.
-        device: the policy's, as its own process sees it.
+        device: the policy's, as the process sees it.
     """
 
     resources: Mapping[str, float]
     device: str
 
 
-def seats(plan: Plan, names: Iterable[str]) -> dict[str, Seat]:
-    """From the plan to Ray's resources: on a CPU as many as there are threads, of a GPU the policy's part."""
-    devices = {name: plan.device(name) for name in names}
-    policies_on = Counter(devices.values())
+def seats(plan: Plan) -> dict[str, list[Seat]]:
+    """From the plan to Ray's resources, for each policy's processes: on a CPU as many as there are threads, of a GPU a part."""
+    processes = {placement.name: placement.processes_of_learner for placement in plan.placements}
+    sharers = Counter(device for devices in processes.values() for device in devices)
     return {
-        name: Seat({"CPU": plan.threads}, "cpu")
-        if device == "cpu"
-        else Seat({"CPU": 1, "GPU": 1 / policies_on[device]}, "cuda:0")  # Ray shows a process only its own GPUs
-        for name, device in devices.items()
+        name: [
+            Seat({"CPU": plan.threads}, "cpu")
+            if device.kind == "cpu"
+            else Seat({"CPU": 1, "GPU": 1 / sharers[device]}, "cuda:0")  # Ray shows a process only its own GPUs
+            for device in devices
+        ]
+        for name, devices in processes.items()
     }
 
 
@@ -69,8 +81,16 @@ class Place:
         return f"process {self.process} on node {self.address} ({self.node[:8]})"
 
 
+@dataclass(frozen=True)
+class Meeting:
+    """Where the first of a policy's processes listens."""
+
+    host: str
+    port: int
+
+
 class RemoteWorker:
-    """A `Worker` in a process of its own.
+    """A `Worker`, or one of those that hold a policy in shards, in a process of its own.
 
     Args:
         folder: the driver's working folder, to which relative paths refer.
@@ -79,6 +99,8 @@ class RemoteWorker:
 
     def __init__(self, folder: Path, threads: int) -> None:
         self._folder = folder
+        self._ranks = ALONE
+        self._store: TCPStore | None = None
         self._worker: Worker | None = None
         transformers_logging.disable_progress_bar()
         torch.set_num_threads(threads)
@@ -89,8 +111,20 @@ class RemoteWorker:
 
         return Place(ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id(), os.getpid())
 
-    def build(self, *arguments: Any) -> None:
-        """Make the worker; see `Worker`.
+    def open_store(self) -> Meeting:
+        """Where the other processes of the policy can find this one, which is the first."""
+        store = TCPStore(self.place().address, 0, is_master=True, wait_for_workers=False)
+        self._store = store
+        return Meeting(store.host, store.port)
+
+    def build(self, rank: int, size: int, meeting: Meeting | None, *arguments: Any) -> None:
+        """Meet the policy's other processes, and make the worker; see `Worker`.
+
+        Args:
+            rank: this process's number.
+            size: how many there are.
+            meeting: where the first one is found, if there are several.
+            *arguments: the worker's.
 
         Raises:
             ValueError: if it cannot be made, or the driver's working folder is not here.
@@ -102,15 +136,24 @@ class RemoteWorker:
                 f"the working folder {self._folder} does not exist on node {self.place().address}; start the run in a folder "
                 "that all nodes share"
             ) from error
-        self._worker = Worker(*arguments)
+        if meeting is not None:
+            store = self._store or TCPStore(meeting.host, meeting.port)
+            self._ranks = meet(store, rank, size)
+        self._worker = self._ranks.together(partial(_make, arguments, self._ranks))
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Call one of the worker's methods."""
-        return getattr(self._worker, method)(*arguments)
+        """Call one of the worker's methods; of several processes all have to be asked, and the first answers."""
+        answer = self._ranks.together(partial(getattr(self._worker, method), *arguments))
+        return answer if self._ranks.first else None
+
+
+def _make(arguments: tuple[Any, ...], ranks: Ranks) -> Worker:
+    config, name, algorithm, device, total_steps, output_dir = arguments
+    return Worker(config, name, algorithm, device, total_steps, output_dir, ranks)
 
 
 class RayBackend:
-    """Workers in actors, placed by one placement group with a bundle for each policy.
+    """Workers in actors, placed by one placement group with a bundle for each process.
 
     Args:
         config: the run's.
@@ -133,15 +176,15 @@ class RayBackend:
         output_dir: Path,
     ) -> None:
         self._timeout = config.worker_timeout
-        self._seats = seats(plan, algorithms)
+        self._seats = seats(plan)
         self._arguments = {
-            name: (config, name, algorithm, self._seats[name].device, total_steps, output_dir.resolve())
+            name: (config, name, algorithm, self._seats[name][0].device, total_steps, output_dir.resolve())
             for name, algorithm in algorithms.items()
         }
-        self._actors: dict[str, Any] = {}
-        self._places: dict[str, Place] = {}
+        self._actors: dict[str, list[Any]] = {}
+        self._places: dict[str, list[Place]] = {}
         self._group: Any = None
-        self._joined = connect(config.ray_address, sum(seat.resources["CPU"] for seat in self._seats.values()))
+        self._joined = connect(config.ray_address, sum(seat.resources["CPU"] for seat in chain(*self._seats.values())))
         try:
             self._begin()
         except BaseException:
@@ -214,9 +257,9 @@ class RayBackend:
 
         if not ray.is_initialized():
             return
-        for actor in self._actors.values():
+        for actor in chain(*self._actors.values()):
             ray.kill(actor, no_restart=True)
-        for place in self._places.values():
+        for place in chain(*self._places.values()):
             if place.node == ray.get_runtime_context().get_node_id():
                 _kill_here(place.process)
         self._actors, self._places = {}, {}
@@ -228,7 +271,7 @@ class RayBackend:
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        bundles = [dict(seat.resources) for seat in self._seats.values()]
+        bundles = [dict(seat.resources) for seat in chain(*self._seats.values())]
         self._group = ray.util.placement_group(bundles, strategy="PACK")
         if not self._group.wait(1):
             logger.warning("waiting for a cluster with %s; it has %s", bundles, _free(ray))
@@ -239,18 +282,31 @@ class RayBackend:
                 )
         # An actor that dies is not begun anew by Ray: all policies have to go back to one step together.
         actor_class = ray.remote(max_restarts=0, max_task_retries=0)(RemoteWorker)
-        for i, (name, seat) in enumerate(self._seats.items()):
-            self._actors[name] = actor_class.options(
-                num_cpus=seat.resources["CPU"],
-                num_gpus=seat.resources.get("GPU", 0),
-                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, i),
-            ).remote(Path.cwd(), int(seat.resources["CPU"]))
-        self._places = self._gather({name: actor.place.remote() for name, actor in self._actors.items()}, "begin")
-        for name, place in self._places.items():
-            logger.info("%s: actor %s, %s", name, self._actors[name]._actor_id.hex(), place)
-        self._gather(
-            {name: actor.build.remote(*self._arguments[name]) for name, actor in self._actors.items()}, "load its model"
-        )
+        bundle = count()
+        for name, own in self._seats.items():
+            self._actors[name] = [
+                actor_class.options(
+                    num_cpus=seat.resources["CPU"],
+                    num_gpus=seat.resources.get("GPU", 0),
+                    scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, next(bundle)),
+                ).remote(Path.cwd(), int(seat.resources["CPU"]))
+                for seat in own
+            ]
+        asked = {name: [actor.place.remote() for actor in actors] for name, actors in self._actors.items()}
+        self._places = self._gather(asked, "begin")
+        for name in self._places:
+            for rank in range(len(self._places[name])):
+                logger.info("%s", self._about(name, rank))
+        several = {name: [actors[0].open_store.remote()] for name, actors in self._actors.items() if len(actors) > 1}
+        meetings = {name: found[0] for name, found in self._gather(several, "open a port").items()}
+        building = {
+            name: [
+                actor.build.remote(rank, len(actors), meetings.get(name), *self._arguments[name])
+                for rank, actor in enumerate(actors)
+            ]
+            for name, actors in self._actors.items()
+        }
+        self._gather(building, "load its model")
 
     def _ask(
         self, method: str, arguments: Mapping[str, Sequence[Any]], answered: Callable[[], None] | None = None
@@ -259,47 +315,115 @@ class RayBackend:
         actors = self._actors
         if not actors:
             raise WorkerLostError(f"{', '.join(arguments)}: the workers have been ended")
-        calls = {name: actors[name].ask.remote(method, *mine) for name, mine in arguments.items()}
-        return self._gather(calls, method, answered)
+        calls = {name: [actor.ask.remote(method, *mine) for actor in actors[name]] for name, mine in arguments.items()}
+        return {name: answers[0] for name, answers in self._gather(calls, method, answered).items()}
 
     def _gather(
-        self, calls: Mapping[str, Any], what: str, answered: Callable[[], None] | None = None
-    ) -> dict[str, Any]:
-        """The answers, by policy.
+        self, calls: Mapping[str, Sequence[Any]], what: str, answered: Callable[[], None] | None = None
+    ) -> dict[str, list[Any]]:
+        """The answers of each policy's processes; `answered` is called whenever a policy's first one has answered.
 
         Raises:
-            WorkerLostError: naming the first policy that is lost, or those that are late.
+            WorkerLostError: naming the first process that is lost, or those that are late.
             Exception: what a worker raised itself.
         """
         import ray
 
-        names = {call: name for name, call in calls.items()}
+        waiting = {call: (name, rank) for name, own in calls.items() for rank, call in enumerate(own)}
         answers = {}
         deadline = time.monotonic() + self._timeout
-        while names:
-            ready, _ = ray.wait(list(names), timeout=max(0.0, deadline - time.monotonic()))
+        while waiting:
+            ready, _ = ray.wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
             if not ready:
-                late = "; ".join(self._about(name) for name in names.values())
+                late = "; ".join(self._about(name, rank) for name, rank in waiting.values())
                 raise WorkerLostError(f"{late}: no answer to {what!r} within worker_timeout={self._timeout:g} s")
-            name = names.pop(ready[0])
+            name, rank = waiting.pop(ready[0])
             try:
-                answers[name] = ray.get(ready[0])
+                answers[name, rank] = ray.get(ready[0])
             except ray.exceptions.RayTaskError as error:
+                if isinstance(error.cause, RankLostError):  # this one can be begun anew
+                    raise WorkerLostError(f"{self._about(name, rank)}: {error.cause}") from error
                 raise (error.cause or error) from error
             except ray.exceptions.RayError as error:
                 raise WorkerLostError(
-                    f"{self._about(name)}: lost while it was asked to {what!r} ({type(error).__name__}: "
+                    f"{self._about(name, rank)}: lost while it was asked to {what!r} ({type(error).__name__}: "
                     f"{str(error).partition(chr(10))[0]})"
                 ) from error
-            if answered is not None:
+            if answered is not None and rank == 0:
                 answered()
-        return {name: answers[name] for name in calls}
+        return {name: [answers[name, rank] for rank in range(len(own))] for name, own in calls.items()}
 
-    def _about(self, name: str) -> str:
+    def _about(self, name: str, rank: int) -> str:
         """A policy, its actor, and where that is."""
-        actor = self._actors.get(name)
-        known = "" if actor is None else f" (actor {actor._actor_id.hex()}, {self._places.get(name, 'not begun')})"
-        return f"{name}{known}"
+        actors, places = self._actors.get(name), self._places.get(name)
+        if actors is None:
+            return name
+        shard = f"shard {rank} of {len(actors)}, " if len(actors) > 1 else ""
+        return (
+            f"{name} ({shard}actor {actors[rank]._actor_id.hex()}, {'not begun' if places is None else places[rank]})"
+        )
+
+
+def cluster_of(address: str | None) -> Cluster:
+    """What Ray may use: of the cluster that this process is in, or that an address, or RAY_ADDRESS, leads to; or this machine.
+
+    Nodes without CPUs or GPUs for Ray do not count.
+
+    Raises:
+        ValueError: if Ray is not installed, no cluster answers, or a GPU of its does not.
+    """
+    ray = _ray()
+    if not (ray.is_initialized() or address or os.environ.get("RAY_ADDRESS")):
+        here = discovered()
+        return replace(here, nodes=tuple(replace(node, cpus=min(node.cpus, THREADS)) for node in here.nodes))
+    joined = connect(address, 0)
+    try:
+        found = [(node["NodeID"], node["Resources"]) for node in ray.nodes() if node["Alive"]]
+        return Cluster(
+            tuple(
+                Node(
+                    gpus=int(has.get("GPU", 0)),
+                    gpu_memory=_gpu_memory(ray, node) if has.get("GPU", 0) >= 1 else 0,
+                    cpus=int(has.get("CPU", 0)),
+                    memory=int(has["memory"]),
+                )
+                for node, has in sorted(found)
+                if has.get("CPU", 0) >= 1
+            )
+        )
+    finally:
+        if joined:
+            ray.shutdown()
+
+
+def _gpu_memory(ray: Any, node: str) -> int:
+    """Bytes of a GPU of a node, asked there.
+
+    Raises:
+        ValueError: if all of its GPUs are taken, or the node does not answer.
+    """
+    there = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+    call = ray.remote(num_cpus=0, num_gpus=0.01, max_retries=0)(memory_of)
+    try:
+        return int(ray.get(call.options(scheduling_strategy=there).remote("cuda:0"), timeout=_LOOK_TIMEOUT))
+    except (ray.exceptions.GetTimeoutError, ray.exceptions.RayError) as error:
+        raise ValueError(
+            f"node {node[:8]} of Ray's cluster does not say how much memory its GPUs have ({type(error).__name__}); are they "
+            "all in use? Wait, or plan with --cluster"
+        ) from error
+
+
+def _ray() -> Any:
+    """The package.
+
+    Raises:
+        ValueError: if it is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise ValueError("backend='ray' needs Ray; install it with: pip install 'mutual-rl[ray]'") from error
+    return ray
 
 
 def connect(address: str | None, cpus: float) -> bool:
@@ -315,10 +439,7 @@ def connect(address: str | None, cpus: float) -> bool:
     Raises:
         ValueError: if Ray is not installed, or no cluster answers.
     """
-    try:
-        import ray
-    except ImportError as error:
-        raise ValueError("backend='ray' needs Ray; install it with: pip install 'mutual-rl[ray]'") from error
+    ray = _ray()
     if ray.is_initialized():
         return False
     address = address or os.environ.get("RAY_ADDRESS")

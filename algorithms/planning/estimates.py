@@ -303,12 +303,14 @@ def learner_memory(model: Model, work: Work, devices: int, kind: Kind) -> Memory
 def sharded_memory(model: Model, work: Work, processes: int, rows: int, kind: Kind) -> Memory:
     """What each of the processes takes over which a policy is sharded, and which have it whole, too, but in its updates.
 
-    The whole model samples, also so many rows at a time; the policy as it began is a second one, in shards.
+    The whole model samples, also so many rows at a time; the policy as it began is a second one, in shards. What is trained
+    has float32 shards, which are the masters, so there are none of a lower precision beside them.
     """
     shard, whole = learner_memory(model, work, processes, kind), weight_bytes(model, work)
     second = whole - reference_bytes(model, work) if work.reference else 0
+    only_masters = 0 if work.dtype == "fp32" else model.trained * _BYTES[work.dtype]
     return Memory(
-        shard.resting + whole + -(-second // processes),
+        shard.resting + whole - (only_masters - second) // processes,
         max(0, shard.learning - whole),
         sampling_memory(model, work, rows, kind),
     )

@@ -5,8 +5,9 @@
 learn and others sample. `colocated`: each policy has its own devices, which all learn and all sample, in turn. A fourth way is
 a file that says it all.
 
-A policy on a single device, or on the cores of a node, samples from the model that it trains; others have an engine with
-weights of its own. Policies are told apart by their names and needs, never by their order.
+A policy on a single device, or on the cores of a node, samples from the model that it trains; so do policies in shards, of
+which each process has the whole model, too. Others have an engine with weights of its own. Policies are told apart by their
+names and needs, never by their order.
 """
 
 from __future__ import annotations
@@ -16,12 +17,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby, permutations
-from typing import Any
+from typing import Any, Literal
 
 from algorithms.planning import estimates
 from algorithms.planning.cluster import Cluster, Device, parse_devices, readable, show_devices
 from algorithms.planning.estimates import Memory, Model, Work
 from algorithms.planning.plan import Placement, Plan, Role, Room
+
+Processes = Literal["one", "torchrun", "ray", "engines"]
+"""Whose the processes are. `one`: all of it is one process, in which a policy has one device. `torchrun`: one for each GPU, or
+each node's cores, over all of which each policy is in shards. `ray`: each policy's own, one for each of its GPUs or nodes, over
+which it is in shards. `engines`: the same, and others for rollouts; nothing runs such a plan yet."""
 
 
 class DoesNotFitError(ValueError):
@@ -36,22 +42,18 @@ class Pool:
         policies: model and work of each.
         cluster: what there is.
         devices: of one kind, those that may be used.
-        local: whether a policy has one device, as the backends use them.
-        apart: whether each policy has a process of its own nevertheless, so that all work at the same time.
-        sharded: whether there is one process for each GPU, or each node's cores, over all of which each policy is sharded.
+        processes: whose they are.
     """
 
     policies: tuple[tuple[Model, Work], ...]
     cluster: Cluster
     devices: tuple[Device, ...]
-    local: bool = False
-    apart: bool = False
-    sharded: bool = False
+    processes: Processes = "engines"
 
     @property
-    def one_process(self) -> bool:
-        """Whether all of it is one process, in which policies take turns."""
-        return self.local and not self.apart
+    def taken_in_turns(self) -> bool:
+        """Whether policies take turns whatever the mode, since they have no processes of their own."""
+        return self.processes in ("one", "torchrun")
 
     @property
     def nodes(self) -> list[list[Device]]:
@@ -77,13 +79,13 @@ def make(pool: Pool, mode: str, assignment: Mapping[str, Any] | None = None) -> 
         ValueError: if the assignment is not of this pool and cluster.
     """
     if assignment is not None:
-        placements, turns = explicit(pool, assignment), pool.one_process
+        placements, turns = explicit(pool, assignment), pool.taken_in_turns
     elif mode == "shared":
-        placements, turns = shared(pool), not pool.apart
+        placements, turns = shared(pool), pool.processes != "ray"
     else:
-        placements, turns = divided(pool, engine=mode == "colocated"), pool.one_process
+        placements, turns = divided(pool, engine=mode == "colocated"), pool.taken_in_turns
     threads = max(placement.threads for placement in placements)
-    plan = Plan(tuple(placements), pool.cluster, mode, turns, pool.one_process, threads)
+    plan = Plan(tuple(placements), pool.cluster, mode, turns, pool.taken_in_turns, threads)
     for room in plan.overloaded():
         here = " and ".join(p.name for p in placements if room in p.memory)
         where = "cpu" if room[1] == "cpu" else room[1]
@@ -96,13 +98,14 @@ def make(pool: Pool, mode: str, assignment: Mapping[str, Any] | None = None) -> 
 
 
 def shared(pool: Pool) -> list[Placement]:
-    """Policies in turns. In one process each is on one device, the first policy on the first; else each on all of them.
+    """Policies that share devices. In one process, and with Ray, each is on one device, the first policy on the first; else
+    each is on all of them, and they take turns.
 
     Of a cluster's GPUs as many are taken as are fastest, the same number on each node.
     """
-    if pool.sharded:
-        return _in_turns_in_shards(pool)
-    if pool.local and pool.on_gpus:
+    if pool.processes == "torchrun":
+        return [_in_shards(pool, model, work, pool.devices) for model, work in pool.policies]
+    if pool.processes in ("one", "ray") and pool.on_gpus:
         count = len(pool.devices)
         return [place(pool, m, w, [pool.devices[i % count]]) for i, (m, w) in enumerate(pool.policies)]
     if not pool.on_gpus:
@@ -135,7 +138,8 @@ def divided(pool: Pool, *, engine: bool) -> list[Placement]:
 
     Args:
         pool: what is to be placed.
-        engine: whether all devices of a policy learn and sample in turn, with an engine beside the learner.
+        engine: whether all devices of a policy learn and sample in turn, with an engine beside the learner; with Ray they do so
+            anyway, without an engine.
 
     Raises:
         DoesNotFitError: if there are too few devices.
@@ -146,7 +150,7 @@ def divided(pool: Pool, *, engine: bool) -> list[Placement]:
             f"placement={mode!r} needs one device for each of {len(pool.policies)} policies, but there are {count} "
             f"({show_devices(pool.devices, node=len(pool.cluster.nodes) > 1)})"
         )
-    if pool.local and pool.on_gpus:
+    if pool.processes == "one" and pool.on_gpus:
         return [place(pool, m, w, [device]) for (m, w), device in zip(pool.policies, pool.devices, strict=False)]
 
     @cache
@@ -202,14 +206,18 @@ def explicit(pool: Pool, assignment: Mapping[str, Any]) -> list[Placement]:
         learner = _listed(pool, work.name, entry["learner"])
         rollout = _listed(pool, work.name, entry["rollout"]) if "rollout" in entry else learner
         cores = [device for device in (*learner, *rollout) if device.kind == "cpu"]
-        if cores and (
-            set(learner) != set(rollout) or len({d.node for d in cores}) > 1 or len(cores) < 2 * len(learner)
-        ):
+        spread = pool.processes != "ray" and len({d.node for d in cores}) > 1
+        if cores and (set(learner) != set(rollout) or spread or len(cores) < 2 * len(learner)):
             raise ValueError(
                 f"placement of {work.name}: cores learn and sample together, and lie in one node; name them once"
             )
-        if pool.local and (len(learner) > 1 or learner != rollout) and not cores:
+        if pool.processes == "one" and (len(learner) > 1 or learner != rollout) and not cores:
             raise ValueError(f"placement of {work.name}: in one process a policy has one GPU; name one")
+        if pool.processes == "ray" and not ({"learner"} == set(entry)):
+            raise ValueError(
+                f"placement of {work.name} is {entry!r}; with backend='ray' all devices of a policy learn and sample: give "
+                "learner alone"
+            )
         own = cores or (learner == rollout and len(learner) == 1)
         parts = entry.get("tensor_parallel")
         if parts is not None and (own or parts not in _splits(model, rollout)):
@@ -218,7 +226,10 @@ def explicit(pool: Pool, assignment: Mapping[str, Any]) -> list[Placement]:
                 f"placement of {work.name} has tensor_parallel={parts!r}; {work.model_name} on these devices allows "
                 f"{', '.join(map(str, possible))}"
             )
-        placements.append(place(pool, model, work, learner, None if own else rollout, parts))
+        if pool.processes == "ray":
+            placements.append(_in_shards(pool, model, work, learner))
+        else:
+            placements.append(place(pool, model, work, learner, None if own else rollout, parts))
     return placements
 
 
@@ -289,6 +300,9 @@ def _layout(pool: Pool, model: Model, work: Work, devices: tuple[Device, ...], *
         found = [place(pool, model, work, devices)] if len(_by_node(devices)) == 1 else []
     elif len(devices) == 1:
         found = [place(pool, model, work, devices)]
+    elif pool.processes == "ray":
+        counts = range(1, 2 if work.offload else min(len(devices), work.update_rows) + 1)
+        found = [_in_shards(pool, model, work, devices[:count]) for count in counts]
     elif engine:
         counts = range(1, min(len(devices), work.update_rows) + 1)
         found = [place(pool, model, work, devices[:count], devices[:count] if count > 1 else None) for count in counts]
@@ -310,8 +324,9 @@ def _fewest(pool: Pool, layout: Callable[[int, tuple[Device, ...]], Placement | 
     for index, (model, work) in enumerate(pool.policies):
         fewest = next((n for n in range(1, limit + 1) if layout(index, pool.devices[:n]) is not None), None)
         if fewest is None:
-            learner = pool.devices[:limit] if limit == 1 or mode == "colocated" else pool.devices[1:limit]
-            needed = place(pool, model, work, learner)
+            whole = limit == 1 or mode == "colocated" or pool.processes == "ray"
+            learner = pool.devices[:limit] if whole else pool.devices[1:limit]
+            needed = (_in_shards if pool.processes == "ray" else place)(pool, model, work, learner)
             device = learner[0]
             peak = readable(needed.memory[device.node, device.torch_name].peak)
             capacity = pool.cluster.nodes[device.node]
@@ -341,7 +356,7 @@ def _evaluate(
     placements = [placement for placement in found if placement is not None]
     if len(placements) < len(found):
         return None
-    plan = Plan(tuple(placements), pool.cluster, "", pool.one_process, pool.one_process)
+    plan = Plan(tuple(placements), pool.cluster, "", pool.taken_in_turns, pool.taken_in_turns)
     return None if plan.overloaded() else placements
 
 
@@ -369,7 +384,7 @@ def _dealt(pool: Pool, order: Sequence[int], counts: Sequence[int]) -> dict[int,
 
 def _in_turns_on_cores(pool: Pool) -> list[Placement]:
     """Each policy on all cores of the node that has most memory left, the largest policy first."""
-    nodes = pool.nodes if not pool.local else pool.nodes[:1]
+    nodes = pool.nodes
     loads = [0] * len(nodes)
     placements: dict[int, Placement] = {}
     for index in sorted(range(len(pool.policies)), key=lambda i: _rank(*pool.policies[i])):
@@ -379,17 +394,19 @@ def _in_turns_on_cores(pool: Pool) -> list[Placement]:
     return [placements[index] for index in range(len(pool.policies))]
 
 
-def _in_turns_in_shards(pool: Pool) -> list[Placement]:
-    """Each policy on all processes, each of which samples from the whole model; see `algorithms/sharding.py`."""
-    samplers = pool.devices if pool.on_gpus else [cores[0] for cores in pool.nodes]
-    placements = []
-    for model, work in pool.policies:
-        placement = place(pool, model, work, pool.devices, samplers, 1)
-        rows = min(work.batch, -(-work.generated // len(samplers)))
-        needed = estimates.sharded_memory(model, work, len(samplers), rows, samplers[0].kind)
-        rooms = {(device.node, device.torch_name): needed for device in samplers}
-        placements.append(replace(placement, memory={**placement.memory, **rooms}))
-    return placements
+def _in_shards(pool: Pool, model: Model, work: Work, devices: Sequence[Device]) -> Placement:
+    """A policy on several processes, each of which samples from the whole model, too; see `algorithms/sharding.py`.
+
+    With GPUs there is one process for each, with cores one for each node. A single process has no shards.
+    """
+    samplers = devices if pool.on_gpus else [cores[0] for cores in _by_node(devices)]
+    if len(samplers) == 1 and pool.processes == "ray":
+        return place(pool, model, work, devices)
+    placement = place(pool, model, work, devices, samplers, 1)
+    rows = min(work.batch, -(-work.generated // len(samplers)))
+    needed = estimates.sharded_memory(model, work, len(samplers), rows, samplers[0].kind)
+    rooms = {(device.node, device.torch_name): needed for device in samplers}
+    return replace(placement, engine=False, memory={**placement.memory, **rooms})
 
 
 def _listed(pool: Pool, name: str, words: Any) -> tuple[Device, ...]:
@@ -431,7 +448,7 @@ def _by_node(devices: Sequence[Device]) -> list[list[Device]]:
 
 def _excess(pool: Pool, placement: Placement) -> int:
     """Bytes by which a policy alone is too large for its rooms."""
-    plan = Plan((placement,), pool.cluster, "", turns=False, one_process=pool.one_process)
+    plan = Plan((placement,), pool.cluster, "", turns=False, one_process=pool.taken_in_turns)
     return sum(max(0, plan.load(room) - capacity) for room, capacity in plan.rooms().items())
 
 

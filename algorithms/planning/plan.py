@@ -66,6 +66,12 @@ class Placement:
         return self.learner.devices[0].torch_name
 
     @property
+    def processes_of_learner(self) -> tuple[Device, ...]:
+        """For each process that learns its device: a GPU, or of a node's cores the first."""
+        first = {device.node: device for device in reversed(self.learner.devices)}
+        return tuple(d for d in self.learner.devices if d.kind == "cuda" or d == first[d.node])
+
+    @property
     def devices(self) -> frozenset[Device]:
         """All of the policy's devices."""
         return frozenset(self.learner.devices + self.rollout.devices)

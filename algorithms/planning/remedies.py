@@ -67,12 +67,12 @@ def _changes(pool: Pool, mode: str, adapted: Adapted | None) -> Iterator[tuple[s
     )
     if not all(work.checkpointing for work in works):
         yield "gradient_checkpointing", _with(pool, lambda w: replace(w, checkpointing=True)), mode
-    if not all(work.offload for work in works) and not pool.sharded and (pool.local or mode != "shared"):
+    if not all(work.offload for work in works) and _may_offload(pool, mode):
         yield "offload_optimizer", _with(pool, lambda w: replace(w, offload=True)), mode
     if any(work.dtype == "fp32" for work in works):
         yield "dtype=bf16", _with(pool, lambda w: replace(w, dtype="bf16")), mode
-    # In one process colocated is dedicated: the learner's own model samples.
-    for other in ("shared", "dedicated") if pool.local else ("shared", "dedicated", "colocated"):
+    # Without engines colocated is dedicated: the learner's own model samples.
+    for other in ("shared", "dedicated", "colocated") if pool.processes == "engines" else ("shared", "dedicated"):
         if other != mode:
             yield f"placement={other}", pool, other
     if adapted is not None and not any(model.adapter for model, _ in pool.policies):
@@ -81,6 +81,11 @@ def _changes(pool: Pool, mode: str, adapted: Adapted | None) -> Iterator[tuple[s
         yield "use_peft", replace(pool, policies=changed), mode
     if pool.on_gpus:
         yield from _first((name, _on(pool, cluster), mode) for name, cluster in _larger(pool))
+
+
+def _may_offload(pool: Pool, mode: str) -> bool:
+    """Whether `offload_optimizer` would change something: shards exclude it, and policies in turns on GPUs do it anyway."""
+    return pool.processes in ("one", "ray") or (pool.processes == "engines" and mode != "shared")
 
 
 def _first(changes: Iterator[tuple[str, Pool, str]]) -> Iterator[tuple[str, Pool, str]]:

@@ -88,13 +88,33 @@ def test_with_ray_policies_are_planned_at_once_in_processes_of_their_own() -> No
 
 
 def test_with_ray_the_cores_are_divided(monkeypatch: pytest.MonkeyPatch, paper_pool: tuple[str, ...]) -> None:
-    monkeypatch.setattr("algorithms.devices.THREADS", 8)
     models = {"model_name_or_path": paper_pool, "dtype": "bf16", "device": "cpu", "placement": "shared"}
     monkeypatch.setattr("algorithms.planning.cluster.THREADS", 8)
-    monkeypatch.setattr("algorithms.devices.discovered", lambda: described({"cpus": 8, "memory": "200GiB"}))
+    for module in ("algorithms.devices", "algorithms.backends.ray"):
+        monkeypatch.setattr(f"{module}.discovered", lambda: described({"cpus": 8, "memory": "200GiB"}))
+        monkeypatch.setattr(f"{module}.THREADS", 8)
     assert make_plan(TrainingConfig(**models)).threads == 8
     assert make_plan(TrainingConfig(**models, backend="ray")).threads == 4
     assert make_plan(TrainingConfig(**models, backend="ray", num_threads=3)).threads == 3
+
+
+def test_with_ray_a_file_gives_a_policy_several_gpus_or_nodes(paper_pool: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / "placement.yaml"
+    path.write_text("policy_0: {learner: [0/cuda:0-1, 1/cuda:0]}\npolicy_1: {learner: [1/cuda:1]}\n")
+    cluster = described({"nodes": 2, "gpus": 2, "gpu_memory": "80GiB"})
+    plan = make_plan(paper_config(paper_pool, placement=str(path), backend="ray"), cluster)
+    assert [[str(d) for d in p.processes_of_learner] for p in plan.placements] == [
+        ["0/cuda:0", "0/cuda:1", "1/cuda:0"], ["1/cuda:1"]
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match=r"offload_optimizer=True, but of a policy with several processes"):
+        make_plan(paper_config(paper_pool, placement=str(path), backend="ray", offload_optimizer=True), cluster)
+    path.write_text("policy_0: {learner: [0/cpu:0-1, 1/cpu:0-1]}\npolicy_1: {learner: [2/cpu:0-3]}\n")
+    cores = described({"nodes": 3, "cpus": 4, "memory": "64GiB"})
+    plan = make_plan(paper_config(paper_pool, placement=str(path), backend="ray"), cores)
+    assert [len(p.processes_of_learner) for p in plan.placements] == [2, 1]
+    path.write_text("policy_0: {learner: [0/cuda:0], rollout: [0/cuda:1]}\npolicy_1: {learner: [1/cuda:1]}\n")
+    with pytest.raises(ValueError, match=r"placement of policy_0 .*with backend='ray' .*give learner alone"):
+        make_plan(paper_config(paper_pool, placement=str(path), backend="ray"), cluster)
 
 
 @pytest.mark.parametrize("mode", ["shared", "dedicated", "colocated"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from algorithms.planning import estimates
 from algorithms.planning.cluster import GIB, Cluster, Node, chosen, described, parse_devices, show_devices, size
 from algorithms.planning.estimates import Model, Work
-from algorithms.planning.modes import DoesNotFitError, Pool, make
+from algorithms.planning.modes import DoesNotFitError, Pool, Processes, make
 from algorithms.planning.plan import Plan
 from algorithms.planning.remedies import fits, remedies
 
@@ -40,8 +40,8 @@ def work(name: str, **changes: Any) -> Work:
     )  # fmt: skip
 
 
-def pool(cluster: Cluster, *policies: tuple[Model, Work], local: bool = False) -> Pool:
-    return Pool(policies, cluster, cluster.devices(), local)
+def pool(cluster: Cluster, *policies: tuple[Model, Work], processes: Processes = "engines") -> Pool:
+    return Pool(policies, cluster, cluster.devices(), processes)
 
 
 def gpus(nodes: int, count: int, memory: int = 80) -> Cluster:
@@ -97,6 +97,34 @@ def planned(pool: Pool, mode: str) -> Plan:
 
 modes = st.sampled_from(["shared", "dedicated", "colocated"])
 any_pool = st.one_of(pools(), pools(), pools(cores=True))
+
+
+@SLOW
+@given(any_pool, modes)
+def test_every_plan_of_ray_is_valid(pool: Pool, mode: str) -> None:
+    pool = replace(pool, processes="ray")
+    plan = planned(pool, mode)
+    assert not plan.turns and not plan.one_process and not plan.overloaded()
+    for p in plan.placements:
+        assert not p.engine and p.learner.devices == p.rollout.devices and p.devices <= set(pool.devices)
+        learners = p.processes_of_learner
+        assert len(learners) == p.learner.data_parallel
+        assert len({(d.node, d.torch_name) for d in learners}) == len(learners), (
+            "a process has a GPU, or a node's cores"
+        )
+        assert mode != "shared" or len(learners) == 1
+        assert not p.work.offload or len(learners) == 1
+    if mode != "shared":
+        assert set(Counter(device for p in plan.placements for device in p.devices).values()) == {1}
+
+
+def test_with_ray_a_larger_policy_gets_more_gpus() -> None:
+    policies = (llama(7, heads=32), work("large")), (llama(1.5, heads=12), work("small"))
+    plan = make(pool(gpus(1, 8), *policies, processes="ray"), "dedicated")
+    large, small = (len(p.processes_of_learner) for p in plan.placements)
+    assert large + small == 8 and large > small >= 1
+    # 7 B parameters: 12 bytes of masters and moments in 8 shards at most, and 2 whole.
+    assert plan.placements[0].memory[0, "cuda:0"].resting == pytest.approx(7e9 * (12 / large + 2), rel=0.01)
 
 
 @SLOW
@@ -443,7 +471,7 @@ def test_processes_have_a_shard_and_the_whole_model() -> None:
     adapter = replace(full, adapter=True, trained=10_000_000)
     policies = (full, work("a", dtype="fp32", reference=True)), (adapter, work("b", dtype="fp32", reference=True))
     cluster = gpus(1, 4)
-    plan = make(Pool(policies, cluster, cluster.devices(), local=True, sharded=True), "shared")
+    plan = make(Pool(policies, cluster, cluster.devices(), "torchrun"), "shared")
     for gpu in (f"cuda:{i}" for i in range(4)):
         whole, other = (placement.memory[0, gpu].resting for placement in plan.placements)
         assert whole == 4e9 + (4e9 + 8e9 + 4e9) / 4  # in float32; shards of masters, of moments, and as it began
@@ -456,7 +484,7 @@ def test_processes_have_a_shard_and_the_whole_model() -> None:
 def test_processes_on_cores_are_a_node_each() -> None:
     cluster = described({"nodes": 2, "cpus": 3, "memory": "8GiB"})
     small = work("a", dtype="fp32", generated=8, batch=8, completion=32)
-    plan = make(Pool(((llama(0.1), small),), cluster, cluster.devices(), local=True, sharded=True), "shared")
+    plan = make(Pool(((llama(0.1), small),), cluster, cluster.devices(), "torchrun"), "shared")
     (placement,) = plan.placements
     assert (placement.learner.data_parallel, placement.rollout.data_parallel, placement.threads) == (2, 2, 3)
     assert [placement.memory[node, "cpu"].resting for node in (0, 1)] == [4e8 + 12e8 / 2] * 2
@@ -464,9 +492,9 @@ def test_processes_on_cores_are_a_node_each() -> None:
 
 def test_one_process_has_one_device_for_each_policy() -> None:
     policies = [(llama(0.5, heads=8), work(name)) for name in "abc"]
-    plan = make(pool(gpus(1, 2), *policies, local=True), "shared")
+    plan = make(pool(gpus(1, 2), *policies, processes="one"), "shared")
     assert [plan.device(name) for name in "abc"] == ["cuda:0", "cuda:1", "cuda:0"]
     assert all(len(p.devices) == 1 and not p.engine for p in plan.placements)
-    plan = make(pool(gpus(1, 8), *policies, local=True), "dedicated")
+    plan = make(pool(gpus(1, 8), *policies, processes="one"), "dedicated")
     assert [plan.device(name) for name in "abc"] == ["cuda:0", "cuda:1", "cuda:2"]
     assert plan.turns

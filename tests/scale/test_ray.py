@@ -13,14 +13,19 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from algorithms import Trainer, TrainingConfig
-from algorithms.backends.ray import RayBackend, Seat, seats
+from algorithms.backends.ray import RayBackend, Seat, cluster_of, seats
+from algorithms.devices import Plan, make_plan
 from algorithms.errors import WorkerLostError
+from algorithms.planning.cluster import described
 from algorithms.sgt import SGT
 from tests.algorithms.test_trainer import SMALL, _has_lines, assert_same_run, untimed, weights
 from tests.scale.conftest import ray_processes, wait_until
@@ -36,9 +41,10 @@ def config(folder: Path, **changes: Any) -> TrainingConfig:
 
 
 def places(trainer: Trainer) -> dict[str, Any]:
+    """Of each policy's first process."""
     backend = trainer.backend
     assert isinstance(backend, RayBackend)
-    return dict(backend._places)
+    return {name: own[0] for name, own in backend._places.items()}
 
 
 def assert_each_completion_once(run: Path, steps: int = 4) -> None:
@@ -267,6 +273,58 @@ def _session(leader: int) -> list[int]:
     return found
 
 
+class TestShards:
+    """A policy on two nodes, and one on a third."""
+
+    @pytest.fixture
+    def settings(self, cluster: Any, tmp_path: Path) -> dict[str, Any]:
+        while len(cluster_of(None).nodes) < 3:
+            cluster.one_cpu()
+        placement = tmp_path / "placement.yaml"
+        placement.write_text("policy_0: {learner: [0/cpu:0, 1/cpu:0]}\npolicy_1: {learner: [2/cpu:0]}\n")
+        return {"placement": str(placement), "dtype": "fp32"}
+
+    def test_the_run_of_one_process(self, settings: dict[str, Any], tmp_path: Path) -> None:
+        Trainer(config(tmp_path / "local", backend="local", dtype="fp32")).train()
+        trainer = Trainer(config(tmp_path / "run", **settings))
+        assert isinstance(trainer.backend, RayBackend)
+        nodes = {name: [place.node for place in own] for name, own in trainer.backend._places.items()}
+        assert [len(own) for own in nodes.values()] == [2, 1]
+        assert len({node for own in nodes.values() for node in own}) == 3
+        trainer.train()
+        trainer.close()
+        assert_each_completion_once(tmp_path / "run")
+        for name in ("policy_0", "policy_1"):
+            alone, sharded = (
+                load_file(tmp_path / run / "checkpoint-4" / name / "model.safetensors") for run in ("local", "run")
+            )
+            for key, tensor in alone.items():
+                torch.testing.assert_close(sharded[key], tensor, rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.scale
+    @pytest.mark.parametrize("rank", [0, 1])
+    def test_a_shard_is_killed(
+        self, settings: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture, rank: int
+    ) -> None:
+        Trainer(config(tmp_path / "straight", **settings)).train()
+        trainer = Trainer(config(tmp_path / "run", **settings, worker_timeout=120))
+        assert isinstance(trainer.backend, RayBackend)
+        victim = trainer.backend._places["policy_0"][rank].process
+
+        def kill() -> None:
+            wait_until(lambda: _has_lines(tmp_path / "run" / "metrics.jsonl", 5))
+            os.kill(victim, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        with caplog.at_level(logging.WARNING):
+            trainer.train()
+        killer.join()
+        assert re.search(rf"policy_0 \(shard {rank} of 2, actor [0-9a-f]+, process {victim} on node", caplog.text)
+        assert_same_run(tmp_path / "straight", tmp_path / "run")
+        assert_each_completion_once(tmp_path / "run")
+
+
 class TestOwnPace:
     def test_lanes_give_what_taking_turns_gives(self, cluster: Any, straight: Path, tmp_path: Path) -> None:
         settings = {"exchange_staleness": 2, "save_steps": 3, "exchange_replay": str(straight / "exchange.jsonl")}
@@ -295,20 +353,37 @@ class TestOwnPace:
         assert_each_completion_once(tmp_path / "run")
 
 
+def test_the_plan_is_of_the_clusters_nodes(cluster: Any) -> None:
+    nodes = cluster_of(None).nodes
+    assert len(nodes) == len(cluster.list_all_nodes())
+    assert {(node.cpus, node.gpus) for node in nodes} == {(1, 0)}
+    assert all(node.memory > 2**28 for node in nodes)
+
+
 class TestWithoutACluster:
-    def test_seats_on_cpus_and_gpus(self) -> None:
-        class FakePlan:
-            threads = 3
+    @staticmethod
+    def plan(tmp_path: Path, placement: str, cluster: dict[str, Any]) -> Plan:
+        path = tmp_path / "placement.yaml"
+        path.write_text(placement)
+        policies = ("tiny-llama", "tiny-qwen3", "tiny-llama")
+        settings = TrainingConfig(model_name_or_path=policies, backend="ray", placement=str(path))
+        return make_plan(settings, described(cluster))
 
-            def device(self, name: str) -> str:
-                return {"a": "cpu", "b": "cuda:0", "c": "cuda:1", "d": "cuda:1"}[name]
+    def test_seats_on_gpus(self, tmp_path: Path) -> None:
+        own, half = Seat({"CPU": 1, "GPU": 1.0}, "cuda:0"), Seat({"CPU": 1, "GPU": 0.5}, "cuda:0")
+        lines = "policy_0: {learner: [cuda:0-1]}", "policy_1: {learner: [cuda:2]}", "policy_2: {learner: [cuda:2]}"
+        plan = self.plan(tmp_path, "\n".join(lines), {"gpus": 3, "gpu_memory": "80GiB"})
+        assert seats(plan) == {"policy_0": [own, own], "policy_1": [half], "policy_2": [half]}
 
-        assert seats(FakePlan(), "abcd") == {  # type: ignore[arg-type]
-            "a": Seat({"CPU": 3}, "cpu"),
-            "b": Seat({"CPU": 1, "GPU": 1.0}, "cuda:0"),
-            "c": Seat({"CPU": 1, "GPU": 0.5}, "cuda:0"),
-            "d": Seat({"CPU": 1, "GPU": 0.5}, "cuda:0"),
-        }
+    def test_seats_on_cores(self, tmp_path: Path) -> None:
+        lines = (
+            "policy_0: {learner: [0/cpu:0-3, 1/cpu:0-3]}",
+            "policy_1: {learner: [2/cpu:0-3]}",
+            "policy_2: {learner: [2/cpu:0-3]}",
+        )
+        plan = replace(self.plan(tmp_path, "\n".join(lines), {"nodes": 3, "cpus": 4}), threads=3)
+        seat = Seat({"CPU": 3}, "cpu")
+        assert seats(plan) == {"policy_0": [seat, seat], "policy_1": [seat], "policy_2": [seat]}
 
     def test_the_local_backend_imports_no_ray(self) -> None:
         code = "import sys, algorithms.cli; print('ray' in sys.modules)"
