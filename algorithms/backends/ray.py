@@ -367,10 +367,10 @@ class RayBackend:
 def cluster_of(address: str | None) -> Cluster:
     """What Ray may use: of the cluster that this process is in, or that an address, or RAY_ADDRESS, leads to; or this machine.
 
-    Nodes without CPUs or GPUs for Ray do not count.
+    Nodes without a CPU for Ray do not count.
 
     Raises:
-        ValueError: if Ray is not installed, no cluster answers, or a GPU of its does not.
+        ValueError: if Ray is not installed, no cluster answers, or it has no such node, or a GPU of it does not answer.
     """
     ray = _ray()
     if not (ray.is_initialized() or address or os.environ.get("RAY_ADDRESS")):
@@ -379,21 +379,24 @@ def cluster_of(address: str | None) -> Cluster:
     joined = connect(address, 0)
     try:
         found = [(node["NodeID"], node["Resources"]) for node in ray.nodes() if node["Alive"]]
-        return Cluster(
-            tuple(
-                Node(
-                    gpus=int(has.get("GPU", 0)),
-                    gpu_memory=_gpu_memory(ray, node) if has.get("GPU", 0) >= 1 else 0,
-                    cpus=int(has.get("CPU", 0)),
-                    memory=int(has["memory"]),
-                )
-                for node, has in sorted(found)
-                if has.get("CPU", 0) >= 1
+        nodes = tuple(
+            Node(
+                gpus=int(has.get("GPU", 0)),
+                gpu_memory=_gpu_memory(ray, node) if has.get("GPU", 0) >= 1 else 0,
+                cpus=int(has["CPU"]),
+                memory=int(has["memory"]),
             )
+            for node, has in sorted(found)
+            if has.get("CPU", 0) >= 1
         )
     finally:
         if joined:
             ray.shutdown()
+    if not nodes:
+        raise ValueError(
+            "backend='ray', but no node of the cluster has a CPU for Ray; start one with ray start --num-cpus N"
+        )
+    return Cluster(nodes)
 
 
 def _gpu_memory(ray: Any, node: str) -> int:
