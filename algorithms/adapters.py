@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import BitsAndBytesConfig, PreTrainedModel
+from transformers.core_model_loading import revert_weight_conversion
 from transformers.pytorch_utils import Conv1D
 
 from algorithms.config import PolicyConfig
@@ -108,6 +109,30 @@ def save_adapter(model: PreTrainedModel, folder: Path) -> None:
     model.peft_config[_NAME].save_pretrained(folder)
     weights = {f"{_PREFIX}{name}": weight.contiguous() for name, weight in get_peft_model_state_dict(model).items()}
     save_file(weights, folder / _WEIGHTS, metadata={"format": "pt"})
+
+
+def merged_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """A model's weights under the names that `save_pretrained` gives them, an adapter added to the weights that it belongs to.
+
+    Returns:
+        Weights by name, each in the model's dtype, and the head's also where it is tied to the embeddings. Those that no
+        adapter changes share the model's memory.
+    """
+    weights: dict[str, Any] = {}
+    for name, parameter in model.named_parameters():
+        layer, _, kind = name.rpartition(".base_layer.")
+        if layer:
+            weight = parameter.detach()
+            if kind == "weight":
+                adapted: Any = model.get_submodule(layer)
+                weight = (weight + adapted.get_delta_weight(_NAME)).to(weight.dtype)
+            weights[f"{layer}.{kind}"] = weight
+        elif ".lora_" not in name:
+            weights[name] = parameter.detach()
+    if (head := model.get_output_embeddings()) is not None:
+        weights.setdefault("lm_head.weight", head.weight.detach())
+    merged: dict[str, torch.Tensor] = revert_weight_conversion(model, weights)
+    return merged
 
 
 def load_adapter(model: PreTrainedModel, folder: Path) -> None:

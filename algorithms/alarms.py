@@ -11,6 +11,10 @@ GATE_PATIENCE = 20
 """Steps without a single row from a peer, though there could be some, after which a policy that reads its peers' rollouts is
 reported."""
 
+MISMATCH = 0.1
+"""Mean difference, in nats per token, between the log-probs at sampling and those of the learner with the same weights, above
+which they are reported as another model's."""
+
 _NEVER_AGAIN = -1
 
 
@@ -33,6 +37,7 @@ class Alarms:
         """Look at one step's metrics and warn."""
         self._check_rewards(step, metrics)
         self._check_verifier(step, metrics)
+        self._check_mismatch(step, metrics)
         self._check_gate(metrics)
 
     def state(self) -> dict[str, int]:
@@ -66,6 +71,17 @@ class Alarms:
                 self._name,
                 100 * metrics["verdicts/error"],
                 step,
+            )
+
+    def _check_mismatch(self, step: int, metrics: Mapping[str, float]) -> None:
+        difference = metrics.get("sampling/logp_difference_mean", 0.0)
+        if difference > MISMATCH:
+            logger.warning(
+                "%s: in step %d the log-probs at sampling and those of the learner differ by %.2f nats per token. With vLLM: "
+                "does the server sample with logprobs-mode processed_logprobs, does it get the weights? Else try dtype fp32",
+                self._name,
+                step,
+                difference,
             )
 
     def _check_gate(self, metrics: Mapping[str, float]) -> None:

@@ -30,6 +30,7 @@ from algorithms.config import (
     RunOptions,
     SamplingOptions,
     TrainingConfig,
+    VllmOptions,
     read_yaml,
 )
 from algorithms.devices import make_plan
@@ -51,6 +52,7 @@ SECTIONS: dict[str, type[Any]] = {
     "sampling": SamplingOptions,
     "learning": LearningOptions,
     "adapter": AdapterOptions,
+    "vllm": VllmOptions,
     "run": RunOptions,
     "placement": PlacementOptions,
 }

@@ -48,6 +48,8 @@ PER_POLICY = (
     "lora_alpha",
     "lora_dropout",
     "load_in_4bit",
+    "use_vllm",
+    "vllm_server_base_url",
 )
 """Fields that hold one value for all policies, or one per policy."""
 
@@ -199,6 +201,37 @@ class AdapterOptions:
 
 
 @dataclass(frozen=True)
+class VllmOptions:
+    """What samples: the model that is trained, or a copy of it in vLLM that gets the weights after each update."""
+
+    use_vllm: tuple[bool, ...] = (False,)
+    """Sample with vLLM. Without a value: all policies."""
+    vllm_mode: Literal["colocate", "server"] = "colocate"
+    """colocate: the engine is in the process of the run, on the policy's device; server: in a process of its own, a vLLM
+    server, which is started with the run unless vllm_server_base_url names a running one."""
+    vllm_server_base_url: tuple[str | None, ...] = (None,)
+    """Address of a running vLLM server, one per policy, such as http://localhost:8000; see docs/scale.md for its command."""
+    vllm_server_timeout: float = 240.0
+    """Seconds to wait for a server to be ready, and for its answers."""
+    vllm_server_weights_dir: str | None = None
+    """Folder that the run and the servers both see, through which weights are handed over; by default a temporary one, for
+    servers on this machine."""
+    vllm_gpu_memory_utilization: float = 0.3
+    """Share of the device's memory that the engine may take, its weights included. On a CPU, VLLM_CPU_KVCACHE_SPACE (GiB) in
+    the environment sets the memory of keys and values instead."""
+    vllm_tensor_parallel_size: int = 1
+    """Devices that one engine's weights are split over."""
+    vllm_max_model_length: int | None = None
+    """Longest prompt and completion together; by default the model's own, which can take much memory."""
+    vllm_enable_sleep_mode: bool = False
+    """colocate, on a GPU: while the model learns, the engine's weights lie in CPU memory, and keys and values are let go."""
+    vllm_importance_sampling_correction: bool = True
+    """Weigh each token by the learner's probability over the engine's, which differ a little even with the same weights."""
+    vllm_importance_sampling_clip_max: float = 3.0
+    """Upper bound of these weights."""
+
+
+@dataclass(frozen=True)
 class RunOptions:
     """How long, and what is kept."""
 
@@ -257,6 +290,7 @@ class PlacementOptions:
 class TrainingConfig(
     PlacementOptions,
     RunOptions,
+    VllmOptions,
     AdapterOptions,
     LearningOptions,
     SamplingOptions,
@@ -281,7 +315,7 @@ class TrainingConfig(
             if name in ("agents", "exchange_channels") and value is None:
                 continue
             object.__setattr__(self, name, tuple(value) if isinstance(value, list | tuple) else (value,))
-        for name in ("use_peft", "load_in_4bit"):
+        for name in ("use_peft", "load_in_4bit", "use_vllm"):
             if getattr(self, name) == ():  # a flag without a value
                 object.__setattr__(self, name, (True,))
         if isinstance(self.exchange_topology, str) and self.exchange_topology.startswith("{"):
@@ -336,6 +370,7 @@ class TrainingConfig(
             ("backend", ("local", "ray")),
             ("loss_type", ("grpo", "bnpo", "dr_grpo", "dapo", "gspo")),
             ("lr_scheduler_type", ("constant", "linear", "cosine")),
+            ("vllm_mode", ("colocate", "server")),
         ):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r} is unknown; use one of {', '.join(allowed)}")
@@ -366,6 +401,7 @@ class TrainingConfig(
             bool(targets) and ("all-linear" not in targets or len(targets) == 1),
             "give names of layers, or all-linear alone",
         )
+        self._check_vllm()
         _require("max_grad_norm", self.max_grad_norm, self.max_grad_norm > 0, "give more than 0")
         _require("worker_timeout", self.worker_timeout, self.worker_timeout > 0, "give more than 0 seconds")
         _require("temperature", self.temperature, self.temperature > 0, "training needs more than 0")
@@ -391,6 +427,36 @@ class TrainingConfig(
                     f"{self.num_generations} and divide the step's {self.problems_per_step * self.num_generations} rows"
                 )
 
+    def _check_vllm(self) -> None:
+        share = self.vllm_gpu_memory_utilization
+        _require("vllm_gpu_memory_utilization", share, 0 < share <= 1, "give a share in (0, 1]")
+        for name in ("vllm_tensor_parallel_size", "vllm_importance_sampling_clip_max"):
+            _require(name, getattr(self, name), getattr(self, name) >= 1, "give at least 1")
+        _require("vllm_server_timeout", self.vllm_server_timeout, self.vllm_server_timeout > 0, "give more than 0")
+        if self.vllm_max_model_length is not None:
+            longer = self.vllm_max_model_length > self.max_completion_length
+            _require(
+                "vllm_max_model_length", self.vllm_max_model_length, longer, "it must exceed max_completion_length"
+            )
+        for policy in self.policies():
+            if policy.use_vllm and policy.load_in_4bit:
+                raise ValueError(
+                    f"use_vllm=True and load_in_4bit=True for {policy.name}: the engine would need the weights in full; leave "
+                    "one of them out"
+                )
+            if policy.engine.server_base_url is not None and not (policy.use_vllm and policy.engine.mode == "server"):
+                raise ValueError(
+                    f"vllm_server_base_url={policy.engine.server_base_url!r}, but {policy.name} does not sample with a server; "
+                    "set use_vllm and vllm_mode server"
+                )
+        urls = [
+            policy.engine.server_base_url for policy in self.policies() if policy.engine.server_base_url is not None
+        ]
+        if len(set(urls)) != len(urls):
+            raise ValueError(
+                f"vllm_server_base_url={self.vllm_server_base_url!r}: each policy needs a server of its own"
+            )
+
     @property
     def epsilon_upper(self) -> float:
         """The upper clip."""
@@ -415,6 +481,17 @@ class TrainingConfig(
                 lora_dropout=_nth(self.lora_dropout, i),
                 lora_target_modules=self.lora_target_modules,
                 load_in_4bit=_nth(self.load_in_4bit, i),
+                use_vllm=_nth(self.use_vllm, i),
+                engine=EngineConfig(
+                    mode=self.vllm_mode,
+                    server_base_url=_nth(self.vllm_server_base_url, i),
+                    server_timeout=self.vllm_server_timeout,
+                    server_weights_dir=self.vllm_server_weights_dir,
+                    gpu_memory_utilization=self.vllm_gpu_memory_utilization,
+                    tensor_parallel_size=self.vllm_tensor_parallel_size,
+                    max_model_length=self.vllm_max_model_length,
+                    enable_sleep_mode=self.vllm_enable_sleep_mode,
+                ),
                 seed=self.seed,
                 chat_template_kwargs=self.chat_template_kwargs,
                 trust_remote_code=self.trust_remote_code,
@@ -459,6 +536,7 @@ class TrainingConfig(
             delta=self.delta,
             beta=self.beta,
             max_completion_length=self.max_completion_length,
+            importance_cap=self.vllm_importance_sampling_clip_max if self.vllm_importance_sampling_correction else None,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -497,6 +575,20 @@ class TrainingConfig(
 
 
 @dataclass(frozen=True)
+class EngineConfig:
+    """How one policy's vLLM is set up; see the fields `vllm_*` of `TrainingConfig`."""
+
+    mode: Literal["colocate", "server"] = "colocate"
+    server_base_url: str | None = None
+    server_timeout: float = 240.0
+    server_weights_dir: str | None = None
+    gpu_memory_utilization: float = 0.3
+    tensor_parallel_size: int = 1
+    max_model_length: int | None = None
+    enable_sleep_mode: bool = False
+
+
+@dataclass(frozen=True)
 class PolicyConfig:
     """The settings of one policy; see the fields of `TrainingConfig`."""
 
@@ -514,6 +606,8 @@ class PolicyConfig:
     lora_dropout: float
     lora_target_modules: tuple[str, ...]
     load_in_4bit: bool
+    use_vllm: bool
+    engine: EngineConfig
     seed: int
     chat_template_kwargs: Mapping[str, Any]
     trust_remote_code: bool

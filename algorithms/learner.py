@@ -46,6 +46,8 @@ class LearnerConfig:
         num_iterations: passes over the step's rows.
         max_grad_norm: gradients are scaled down to this norm.
         max_skipped_updates: so many updates in a row without a finite loss and gradient stop the run.
+        has_engine: whether another engine than the model samples, so that the old log-probs of own rows are the engine's: the
+            learner takes its own snapshot instead, and measures the difference.
     """
 
     loss: LossConfig
@@ -59,6 +61,7 @@ class LearnerConfig:
     num_iterations: int = 1
     max_grad_norm: float = 1.0
     max_skipped_updates: int = 5
+    has_engine: bool = False
 
 
 class LogProbs(Protocol):
@@ -225,12 +228,17 @@ class Learner:
         """Whether a row needs a forward pass: it has a gradient, or a KL term."""
         return row.has_gradient or (self._reference is not None and bool(row.loss_mask.any()))
 
+    def _is_engines(self, row: Sample) -> bool:
+        """Whether a row's old log-probs are those of another engine."""
+        return self.config.has_engine and row.source == self.agent
+
     def _old_logprobs(self, rows: Sequence[Sample], *, snapshot: bool) -> dict[int, np.ndarray]:
         """For each row (by identity) its (T,) old log-probs: the recorded ones, or the learner's snapshot (0 without)."""
-        old = {id(row): np.zeros_like(row.advantages) if row.old_logprobs is None else row.old_logprobs for row in rows}
+        recorded = {id(row): None if self._is_engines(row) else row.old_logprobs for row in rows}
+        old = {id(row): np.zeros_like(row.advantages) if (r := recorded[id(row)]) is None else r for row in rows}
         if not snapshot:
             return old
-        missing = [row for row in rows if row.old_logprobs is None and row.loss_mask.any() and self._moves(row)]
+        missing = [row for row in rows if recorded[id(row)] is None and row.loss_mask.any() and self._moves(row)]
         starts = [int(row.loss_mask.argmax()) for row in missing]
         present = self.logprobs([(row.token_ids, start) for row, start in zip(missing, starts, strict=True)])
         for row, start, logprobs in zip(missing, starts, present, strict=True):
@@ -251,7 +259,9 @@ class Learner:
         total, seen = 0.0, UpdateMeter()
         for part, counts in self._ranks.shared(micro_batches(rows, self.config.micro_batch_size)):
             packed = pack(part, self._device)
-            batch = collate(part, [old[id(row)] for row in part], self.agent, self._device)
+            batch = collate(
+                part, [old[id(row)] for row in part], self.agent, self._device, has_engine=self.config.has_engine
+            )
             reference = None
             if self._reference is not None:
                 with torch.no_grad():

@@ -9,6 +9,7 @@ Names and meaning of `loss_type`, `epsilon`, `epsilon_high`, `delta` and `beta` 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -38,6 +39,8 @@ class LossConfig:
         delta: upper bound of the unclipped ratio (dual clip); without it a negative advantage with a huge ratio is unbounded.
         beta: weight of the KL to the initial policy.
         max_completion_length: for `dr_grpo`.
+        importance_cap: upper bound of the weights of tokens that another engine than the learner's own model has sampled; see
+            `importance_weights`. None weighs all tokens alike.
     """
 
     loss_type: LossType = "grpo"
@@ -46,6 +49,7 @@ class LossConfig:
     delta: float | None = None
     beta: float = 0.0
     max_completion_length: int = 256
+    importance_cap: float | None = None
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,23 @@ def surrogate_loss(log_ratio: torch.Tensor, advantages: torch.Tensor, config: Lo
     return -torch.min(ratio * advantages, clipped * advantages)
 
 
+def importance_weights(mismatch: torch.Tensor, cap: float) -> torch.Tensor:
+    """min(pi_old / pi_sampled, cap) per token: truncated importance sampling (Ionides 2008, Journal of Computational and
+    Graphical Statistics 17(2)), for completions that were not sampled from the learner's own distribution.
+
+    TRL's `vllm_importance_sampling_mode="token_truncate"`, where the cap is `vllm_importance_sampling_clip_max`. A token that
+    the engine samples too often counts less, and one that it samples too rarely more, but none more than `cap` times.
+
+    Args:
+        mismatch: (B, T) log(pi_old / pi_sampled), nats; 0 where there is none.
+        cap: more than 0.
+
+    Returns:
+        (B, T).
+    """
+    return mismatch.clamp(max=math.log(cap)).exp()
+
+
 def k3_kl(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:
     """The k3 estimate of KL(pi || ref) per token: exp(d) - d - 1 with d = ref - pi; never negative.
 
@@ -151,6 +172,7 @@ class LossTerms:
     Attributes:
         surrogate, kl, nll: scalar tensors; `total` is their sum with `beta` applied.
         log_ratio: (B, T) detached log(pi / pi_old), nats; see `log_ratios`.
+        mismatch: (B, T) log(pi_old / pi_sampled), nats, of rows that were sampled elsewhere; 0 outside them.
         kl_per_token: (B, T) detached, or None without a reference.
     """
 
@@ -159,6 +181,7 @@ class LossTerms:
     nll: torch.Tensor
     total: torch.Tensor
     log_ratio: torch.Tensor
+    mismatch: torch.Tensor
     kl_per_token: torch.Tensor | None
 
 
@@ -179,7 +202,12 @@ def batch_loss(
     """
     log_ratio = log_ratios(logprobs, batch.old_logprobs, batch.loss_mask, config.loss_type)
     shares = token_shares(batch.loss_mask, config, divide_by)
-    surrogate = (surrogate_loss(log_ratio, batch.advantages, config) * shares).sum()
+    sampled = batch.loss_mask & batch.sampled_elsewhere.unsqueeze(-1)
+    mismatch = torch.where(sampled, batch.old_logprobs - batch.sampling_logprobs, 0.0)
+    per_token = surrogate_loss(log_ratio, batch.advantages, config)
+    if config.importance_cap is not None:
+        per_token = per_token * importance_weights(mismatch, config.importance_cap)
+    surrogate = (per_token * shares).sum()
     nll = -(torch.where(batch.nll_weights != 0, logprobs, 0.0) * batch.nll_weights).sum() / divide_by.prompts
     kl_per_token = None
     kl = logprobs.new_zeros(())
@@ -195,5 +223,6 @@ def batch_loss(
         nll=nll,
         total=surrogate + config.beta * kl + nll,
         log_ratio=log_ratio.detach(),
+        mismatch=mismatch,
         kl_per_token=None if kl_per_token is None else kl_per_token.detach(),
     )

@@ -23,6 +23,7 @@ class UpdateMeter:
         self._sums: defaultdict[str, float] = defaultdict(float)
         self._weights: defaultdict[str, float] = defaultdict(float)
         self._counts: Counter[str] = Counter()
+        self._largest: dict[str, float] = {}
 
     def count(self, name: str, number: int) -> None:
         """Add to a count."""
@@ -33,12 +34,18 @@ class UpdateMeter:
         self._sums[name] += value * weight
         self._weights[name] += weight
 
+    def largest(self, name: str, value: float) -> None:
+        """Add a value to a maximum."""
+        self._largest[name] = max(value, self._largest.get(name, value))
+
     def add(self, other: UpdateMeter) -> None:
         """Take in what another one has collected."""
         for name, value in other._sums.items():
             self._sums[name] += value
             self._weights[name] += other._weights[name]
         self._counts.update(other._counts)
+        for name, value in other._largest.items():
+            self.largest(name, value)
 
     @torch.no_grad()
     def observe(self, batch: Batch, terms: LossTerms, config: LossConfig, *, fresh: bool) -> None:
@@ -48,8 +55,7 @@ class UpdateMeter:
             batch: (B, T) rows.
             terms: their loss.
             config: where the ratio is clipped.
-            fresh: whether the weights are still those that sampled, so that own rows' ratios show the difference between
-                sampling and training.
+            fresh: whether the weights are still those of the step's beginning.
         """
         mask, ratio = batch.loss_mask, terms.log_ratio.exp()
         tokens = float(mask.sum())
@@ -63,17 +69,22 @@ class UpdateMeter:
         if terms.kl_per_token is not None:
             self.mean("kl", float(terms.kl_per_token.sum()) / tokens, tokens)
         own = mask & batch.own.unsqueeze(-1)
-        if fresh and own.any():
-            difference = terms.log_ratio[own].abs()
-            self.mean("sampling/logp_difference_mean", float(difference.mean()), float(own.sum()))
+        # Of the model's own samples it is seen as long as the weights are those that sampled.
+        sampled = own & batch.sampled_elsewhere.unsqueeze(-1)
+        mismatch = terms.mismatch[sampled] if sampled.any() else terms.log_ratio[own] if fresh else own.new_zeros(0)
+        if len(mismatch):
+            ratios = mismatch.exp()
+            self.mean("sampling/logp_difference_mean", float(mismatch.abs().mean()), len(mismatch))
+            self.mean("sampling/importance_ratio_mean", float(ratios.mean()), len(mismatch))
+            self.largest("sampling/importance_ratio_max", float(ratios.max()))
         peers = mask & ~own
         if peers.any():
             self.mean("exchange/ratio_mean", float(ratio[peers].mean()), float(peers.sum()))
             self.mean("exchange/ratio_square_mean", float((ratio[peers] ** 2).mean()), float(peers.sum()))
 
     def result(self) -> dict[str, float]:
-        """All means and counts; the second moment of peers' ratios r becomes their variance, and their effective sample size
-        (sum r)^2 / (n sum r^2) as a share of the n tokens: 1 if all weigh alike.
+        """All means, maxima and counts; the second moment of peers' ratios r becomes their variance, and their effective sample
+        size (sum r)^2 / (n sum r^2) as a share of the n tokens: 1 if all weigh alike.
         """
         metrics = {name: total / self._weights[name] for name, total in self._sums.items()}
         square = metrics.pop("exchange/ratio_square_mean", None)
@@ -82,7 +93,7 @@ class UpdateMeter:
             metrics["exchange/ratio_variance"] = square - mean**2
             if square > 0:  # not if all ratios underflow
                 metrics["exchange/effective_sample_size"] = mean**2 / square
-        return {**metrics, **{name: float(number) for name, number in self._counts.items()}}
+        return {**metrics, **self._largest, **{name: float(number) for name, number in self._counts.items()}}
 
 
 def completion_metrics(groups: Sequence[Group]) -> dict[str, float]:

@@ -9,15 +9,19 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import torch
+import transformers
+from packaging.version import Version
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -29,6 +33,7 @@ from algorithms.adapters import (
     has_adapter,
     is_adapter_folder,
     load_adapter,
+    merged_weights,
     quantization,
     save_adapter,
 )
@@ -37,12 +42,17 @@ from algorithms.config import PolicyConfig
 from algorithms.norms import use_fused_norms
 from algorithms.pools import EMBEDDED, embedded_path
 from algorithms.rollouts.cache import is_cacheable
+from algorithms.rollouts.engine import Engine
 from algorithms.rollouts.sampling import SamplingConfig
 from algorithms.rollouts.transformers import Rollout, generate
+from algorithms.rollouts.vllm import make_engine
 from mrl_env.tokenization import TextTokenizer
 from mrl_env.types import Completion, Message
 
 TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+_TRANSFORMERS = Version("5.24")
+"""The oldest version with the names that the models are called with."""
 
 PLAIN_TEMPLATE = "{% for message in messages %}{{ message['content'] }}\n\n{% endfor %}"
 """The template of a base model that has none: the messages, and an empty line."""
@@ -106,6 +116,7 @@ class Policy:
         model: a causal language model on its device.
         tokenizer: its fast tokenizer.
         renderer: turns messages into its prompts; by default with the tokenizer's own template.
+        engine: samples instead of the model, with the model's weights; by default the model itself does.
 
     Raises:
         ValueError: if the tokenizer is unsuitable (see `TextTokenizer`) or has more tokens than the model, or if the model has
@@ -121,15 +132,18 @@ class Policy:
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         renderer: PromptRenderer | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self.name = name
+        self.engine = engine
         self.model = model
         self.tokenizer = tokenizer
         self.renderer = renderer or PromptRenderer(tokenizer)
         self.text = TextTokenizer(tokenizer)
         self.version = 0
+        self._engine_version: int | None = None
         self.context_length: int | None = getattr(model.config, "max_position_embeddings", None)
-        self.eos_token_ids = _eos_token_ids(model, self.text)
+        self.eos_token_ids = eos_token_ids(model.generation_config, self.text)
         embeddings = int(model.config.get_text_config().vocab_size)
         if not is_cacheable(model.config):
             raise ValueError(
@@ -189,18 +203,31 @@ class Policy:
         """
         for prompt in prompts:
             self.check_prompt(prompt, sampling.max_completion_length)
-        groups = generate(
-            self.model,
-            prompts,
-            generations,
-            sampling,
-            seeds,
-            self.eos_token_ids,
-            self._ends_answer if sampling.stop_at_boxed else None,
-            batch_size=batch_size,
-            progress=progress,
-        )
-        return [[self._completion(rollout) for rollout in group] for group in groups]
+        ends_answer = partial(closes_box, self.text) if sampling.stop_at_boxed else None
+        if self.engine is None:
+            groups = generate(
+                self.model,
+                prompts,
+                generations,
+                sampling,
+                seeds,
+                self.eos_token_ids,
+                ends_answer,
+                batch_size=batch_size,
+                progress=progress,
+            )
+        else:
+            self.update_engine()
+            groups = self.engine.generate(
+                prompts, generations, sampling, seeds, self.eos_token_ids, ends_answer, progress=progress
+            )
+        return [[spoken(rollout, self.text, self.version) for rollout in group] for group in groups]
+
+    def update_engine(self) -> None:
+        """Hand the model's weights to the engine, unless it has those of this version."""
+        if self.engine is not None and self._engine_version != self.version:
+            self.engine.load_weights(merged_weights(self.model))
+            self._engine_version = self.version
 
     def save(self, folder: Path) -> None:
         """Write model and tokenizer, to be loaded by `from_pretrained`; of a model with an adapter the adapter alone."""
@@ -216,6 +243,7 @@ class Policy:
         Raises:
             RuntimeError: if they are another model's.
         """
+        self._engine_version = None
         if has_adapter(self.model) != is_adapter_folder(folder):
             raise RuntimeError(f"one of {folder} and the model is an adapter, and the other is not")
         if has_adapter(self.model):
@@ -224,24 +252,33 @@ class Policy:
         saved = type(self.model).from_pretrained(folder, dtype=next(self.model.parameters()).dtype)
         self.model.load_state_dict(saved.state_dict())
 
-    def _completion(self, rollout: Rollout) -> Completion:
-        stopped = rollout.finish_reason == "stop"
-        spoken = rollout.token_ids[:-1] if stopped else rollout.token_ids
-        return Completion(
-            text=self.text.decode(spoken).decode("utf-8", errors="replace"),
-            token_ids=tuple(rollout.token_ids),
-            logprobs=tuple(rollout.logprobs),
-            finish_reason=rollout.finish_reason,
-            policy_version=self.version,
-            trace=self.text.trace(rollout.token_ids, rollout.logprobs, stopped=stopped),
-            entropy=sum(rollout.entropies) / max(1, len(rollout.entropies)),
-        )
 
-    def _ends_answer(self, token_ids: list[int]) -> bool:
-        """Whether the last token has just closed a box."""
-        if b"}" not in self.text.token_bytes(token_ids[-1]):
-            return False
-        return has_complete_box(self.text.decode(token_ids).decode("utf-8", errors="replace"))
+def spoken(rollout: Rollout, text: TextTokenizer, version: int = 0) -> Completion:
+    """What was sampled, as the record that environment and algorithms read.
+
+    Args:
+        rollout: token ids and what was recorded of them.
+        text: the tokenizer of the policy that sampled.
+        version: its optimizer updates.
+    """
+    stopped = rollout.finish_reason == "stop"
+    said = rollout.token_ids[:-1] if stopped else rollout.token_ids
+    return Completion(
+        text=text.decode(said).decode("utf-8", errors="replace"),
+        token_ids=tuple(rollout.token_ids),
+        logprobs=tuple(rollout.logprobs),
+        finish_reason=rollout.finish_reason,
+        policy_version=version,
+        trace=text.trace(rollout.token_ids, rollout.logprobs, stopped=stopped),
+        entropy=sum(rollout.entropies) / len(rollout.entropies) if rollout.entropies else None,
+    )
+
+
+def closes_box(text: TextTokenizer, token_ids: list[int]) -> bool:
+    """Whether the last token has just closed a box."""
+    if b"}" not in text.token_bytes(token_ids[-1]):
+        return False
+    return has_complete_box(text.decode(token_ids).decode("utf-8", errors="replace"))
 
 
 def has_complete_box(text: str) -> bool:
@@ -259,8 +296,14 @@ def load_policy(config: PolicyConfig, device: str) -> Policy:
     """Load a policy as its configuration says.
 
     Raises:
-        ValueError: if model, tokenizer or template cannot be loaded or do not fit together.
+        ValueError: if model, tokenizer, template or engine cannot be loaded or do not fit together.
     """
+    if Version(transformers.__version__) < _TRANSFORMERS:
+        # It would take the arguments of newer ones without a word, and compute something else.
+        raise ValueError(
+            f"transformers {transformers.__version__} is installed, and {_TRANSFORMERS} or newer is needed; install it with: "
+            f"pip install --no-deps 'transformers>={_TRANSFORMERS}'"
+        )
     tokenizer = load_tokenizer(config)
     source = model_source(config.model_name_or_path)
     dtype = TORCH_DTYPES[config.dtype]
@@ -274,7 +317,8 @@ def load_policy(config: PolicyConfig, device: str) -> Policy:
     use_grouped_attention(model)
     use_fused_norms(model)
     add_adapter(model, config, source)
-    return Policy(config.name, model, tokenizer, load_renderer(config, tokenizer))
+    engine = make_engine(config, base_source(source), device)
+    return Policy(config.name, model, tokenizer, load_renderer(config, tokenizer), engine)
 
 
 def load_tokenizer(config: PolicyConfig) -> PreTrainedTokenizerBase:
@@ -408,8 +452,8 @@ def dequantized(path: Path) -> Path:
     return folder
 
 
-def _eos_token_ids(model: PreTrainedModel, text: TextTokenizer) -> frozenset[int]:
+def eos_token_ids(generation: GenerationConfig | None, text: TextTokenizer) -> frozenset[int]:
     """Tokens that end a completion: the tokenizer's own, and those that the model's generation settings name."""
-    configured = getattr(model.generation_config, "eos_token_id", None)
+    configured = getattr(generation, "eos_token_id", None)
     listed = configured if isinstance(configured, list) else [] if configured is None else [configured]
     return frozenset({text.eos_token_id, *listed})

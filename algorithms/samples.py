@@ -180,7 +180,9 @@ class Batch:
         old_logprobs: (B, T) float32.
         nll_weights: (B, T) float32.
         own: (B,) bool, rows that the learner wrote itself.
-        unrecorded: (B,) bool, rows that came without old log-probs: those in the batch are the learner's snapshot.
+        unrecorded: (B,) bool, rows that came without old log-probs of the learner: those in the batch are its snapshot.
+        sampling_logprobs: (B, T) float32, of the engine that sampled, in rows that were `sampled_elsewhere`.
+        sampled_elsewhere: (B,) bool, own rows that another engine than the learner's own model has sampled.
     """
 
     loss_mask: torch.Tensor
@@ -189,10 +191,17 @@ class Batch:
     nll_weights: torch.Tensor
     own: torch.Tensor
     unrecorded: torch.Tensor
+    sampling_logprobs: torch.Tensor
+    sampled_elsewhere: torch.Tensor
 
 
 def collate(
-    samples: Sequence[Sample], old_logprobs: Iterable[np.ndarray], agent: str, device: torch.device | str
+    samples: Sequence[Sample],
+    old_logprobs: Iterable[np.ndarray],
+    agent: str,
+    device: torch.device | str,
+    *,
+    has_engine: bool = False,
 ) -> Batch:
     """Pad rows into a batch.
 
@@ -201,7 +210,11 @@ def collate(
         old_logprobs: for each row (T,) nats: its own stream, or the learner's snapshot where it has none.
         agent: the learner, to tell its own rows from its peers'.
         device: where the tensors go.
+        has_engine: whether another engine than the learner's own model samples for it, so that the old log-probs of its own
+            rows are the engine's. Of peers' rows the algorithm says what they are.
     """
+    recorded = [sample.old_logprobs is not None for sample in samples]
+    elsewhere = [has_engine and has and sample.source == agent for sample, has in zip(samples, recorded, strict=True)]
     length = max(len(sample.token_ids) for sample in samples)
 
     def pad(streams: Iterable[np.ndarray], dtype: type) -> torch.Tensor:
@@ -216,5 +229,9 @@ def collate(
         old_logprobs=pad(old_logprobs, np.float32),
         nll_weights=pad((sample.nll_weights for sample in samples), np.float32),
         own=torch.tensor([sample.source == agent for sample in samples], device=device),
-        unrecorded=torch.tensor([sample.old_logprobs is None for sample in samples], device=device),
+        unrecorded=torch.tensor(
+            [other or not has for has, other in zip(recorded, elsewhere, strict=True)], device=device
+        ),
+        sampling_logprobs=pad((np.zeros(0) if s.old_logprobs is None else s.old_logprobs for s in samples), np.float32),
+        sampled_elsewhere=torch.tensor(elsewhere, device=device),
     )

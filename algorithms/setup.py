@@ -181,6 +181,7 @@ def make_learner(
         num_iterations=config.num_iterations,
         max_grad_norm=config.max_grad_norm,
         max_skipped_updates=config.max_skipped_updates,
+        has_engine=policy.engine is not None,
     )
     optimizer_class = import_dotted(settings.optim, "optim")
     arguments = {**DEFAULT_OPTIM_ARGS.get(settings.optim, {}), **config.optim_args}

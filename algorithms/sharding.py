@@ -52,6 +52,11 @@ def check_sharding(config: TrainingConfig) -> None:
         raise ValueError(
             "load_in_4bit=True, but weights in four bits cannot be sharded; leave it out, or use one process for each policy"
         )
+    if any(config.use_vllm):
+        raise ValueError(
+            "use_vllm=True, but a policy with several processes samples from the model that it trains; leave it out, or use "
+            "one process for each policy"
+        )
 
 
 def check_torchrun(config: TrainingConfig) -> None:

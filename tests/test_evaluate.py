@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypedDict
@@ -404,7 +405,6 @@ def test_problems_of_a_file_and_another_verifier(tmp_path: Path, capsys: pytest.
         (["--problem_options", '{"level": 3}'], "problems='arithmetic' cannot be made with"),
         (["--device", "cuda:99"], "device='cuda:99' does not exist here"),
         (["--max_completion_length", "100000"], "lower max_completion_length"),
-        (["--backend", "vllm", "--stop_at_boxed"], "stop_at_boxed=True does not go with backend='vllm'"),
         (["--backend", "vllm", "--device", "cpu"], "device='cpu' is not read by vLLM"),
     ],
 )
@@ -525,17 +525,20 @@ class FakeLLM:
         self,
         model: str,
         *,
-        tokenizer: str | None = None,
+        skip_tokenizer_init: bool = False,
         trust_remote_code: bool = False,
         tensor_parallel_size: int = 1,
         dtype: str = "auto",
         seed: int = 0,
         gpu_memory_utilization: float = 0.9,
         enforce_eager: bool = False,
-        enable_prefix_caching: bool | None = None,
-        max_model_len: int | None = None,
+        enable_sleep_mode: bool = False,
+        **options: Any,
     ) -> None:
-        self.made = (model, tokenizer, trust_remote_code, dtype, enable_prefix_caching)
+        self.made = (model, skip_tokenizer_init, trust_remote_code, dtype)
+        assert options == {
+            "logprobs_mode": "processed_logprobs", "generation_config": "vllm", "enable_prefix_caching": True,
+        }  # fmt: skip
         self.asked: list[tuple[list[FakeTokensPrompt], list[FakeParams]]] = []
         FakeLLM.last = self
 
@@ -552,6 +555,9 @@ class FakeLLM:
         self.asked.append((prompts, sampling_params))
         return [FakeRequestOutput([self._output(params)]) for params in sampling_params]
 
+    def reset_prefix_cache(self) -> bool:
+        return True
+
     def _output(self, params: FakeParams) -> FakeOutput:
         assert params.max_tokens is not None
         token_ids = [7, 1] if params.temperature == 0 else [7] * params.max_tokens
@@ -565,6 +571,7 @@ class FakeLLM:
 @pytest.fixture
 def fake_vllm(monkeypatch: pytest.MonkeyPatch) -> type[FakeLLM]:
     module = ModuleType("vllm")
+    module.__spec__ = ModuleSpec("vllm", None)
     module.LLM, module.SamplingParams, module.TokensPrompt = FakeLLM, FakeParams, FakeTokensPrompt  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "vllm", module)
     return FakeLLM
@@ -573,8 +580,7 @@ def fake_vllm(monkeypatch: pytest.MonkeyPatch) -> type[FakeLLM]:
 def test_vllm_gets_its_own_names_and_gives_our_records(fake_vllm: type[FakeLLM]) -> None:
     config = replace(TrainingConfig().policies()[0], dtype="bf16")
     policy = VllmPolicy(config)
-    folder = str(embedded_path("tiny-llama"))
-    assert fake_vllm.last.made == (folder, folder, False, "bfloat16", True)
+    assert fake_vllm.last.made == (str(embedded_path("tiny-llama")), True, False, "bfloat16")
 
     tokenizer = load_tokenizer(config)
     question = user_message("Multiply 6 by 24.")
@@ -583,11 +589,12 @@ def test_vllm_gets_its_own_names_and_gives_our_records(fake_vllm: type[FakeLLM])
     sampling = SamplingConfig(max_completion_length=3, temperature=0.7, top_p=0.9, top_k=5, min_p=0.1)
     finished: list[int] = []
     groups = policy.generate([prompt, (5,)], 2, sampling, [2**64 - 1, 2, 4, 6], progress=finished.append)
-    prompts, params = fake_vllm.last.asked[0]
+    prompts, params = fake_vllm.last.asked[1]  # the first one tries it out
     assert [request["prompt_token_ids"] for request in prompts] == [list(prompt), list(prompt), [5], [5]]
     drawn = FakeParams(
-        temperature=0.7, top_p=0.9, top_k=5, min_p=0.1, max_tokens=3, logprobs=0, detokenize=False, seed=2**63 - 1
-    )
+        temperature=0.7, top_p=0.9, top_k=5, min_p=0.1, max_tokens=3, logprobs=0, detokenize=False, seed=2**63 - 1,
+        stop_token_ids=[tokenizer.eos_token_id], ignore_eos=True,
+    )  # fmt: skip
     assert params == [drawn, replace(drawn, seed=1), replace(drawn, seed=2), replace(drawn, seed=3)]
     assert sum(finished) == 4
 

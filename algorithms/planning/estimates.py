@@ -7,7 +7,7 @@ plans, and no more than an order of magnitude by themselves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,9 +17,13 @@ from algorithms.adapters import add_adapter, has_adapter, is_adapter_folder
 from algorithms.config import PolicyConfig, TrainingConfig
 from algorithms.planning.cluster import Cluster, Kind
 from algorithms.policy import model_source
+from algorithms.rollouts.vllm import cpu_cache_bytes
 
 PROCESS_BYTES = {"cpu": 450 << 20, "cuda": 1 << 30}
 """What a process takes by itself: in memory for PyTorch and Transformers, as measured; on a GPU for CUDA's context."""
+
+VLLM_BYTES = 600 << 20
+"""What vLLM takes on a CPU by itself, as measured: its modules and its buffers."""
 
 _TINY = 5_000_000
 """Parameters below which a second CPU thread costs more than it brings."""
@@ -93,6 +97,21 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Vllm:
+    """A vLLM on the learner's device.
+
+    Attributes:
+        cache: bytes of keys and values, on a CPU.
+        share: of a GPU's memory, weights included.
+        sleeps: whether it lets go of a GPU while the policy learns.
+    """
+
+    cache: int
+    share: float
+    sleeps: bool = False
+
+
+@dataclass(frozen=True)
 class Work:
     """What a policy does in a step, and how.
 
@@ -110,6 +129,7 @@ class Work:
         reference: whether the policy as it began is needed, for a KL.
         offload: whether masters and optimizer state are out of the way while they are not needed.
         threads: CPU threads, where they are given.
+        vllm: what samples beside the learner; None if its own model does, or a server elsewhere.
         model_name, algorithm: as configured, for the table.
     """
 
@@ -126,6 +146,7 @@ class Work:
     reference: bool = False
     offload: bool = False
     threads: int | None = None
+    vllm: Vllm | None = None
     model_name: str = ""
     algorithm: str = ""
 
@@ -215,6 +236,7 @@ def read_work(policy: PolicyConfig, config: TrainingConfig) -> Work:
         reference=config.beta > 0,
         offload=config.offload_optimizer,
         threads=config.num_threads,
+        vllm=_vllm(policy),
         model_name=policy.model_name_or_path,
         algorithm=policy.algorithm,
     )
@@ -320,6 +342,24 @@ def sampling_memory(model: Model, work: Work, rows: int, kind: Kind) -> int:
     """What it takes to sample from the learner's own model: caches, and on a CPU the reordered weights of bfloat16 layers."""
     copies = 2 * (model.body + model.head) if kind == "cpu" and work.dtype == "bf16" else 0
     return cache_bytes(model, work, rows) + copies
+
+
+def with_sampling(memory: Memory, model: Model, work: Work, rows: int, kind: Kind, device_memory: int) -> Memory:
+    """A learner's memory on one device, and what sampling there adds: to its own model, or with a vLLM beside it.
+
+    vLLM keeps its share while the policy learns, unless it sleeps: then its weights lie in the host's memory. On a CPU it has
+    the head apart from the embeddings, and a packed copy of it, beside keys and values and `VLLM_BYTES`.
+    """
+    if work.vllm is None:
+        return replace(memory, sampling=sampling_memory(model, work, rows, kind))
+    weights = model.parameters * _BYTES[work.dtype]
+    if kind == "cpu":
+        heads = (1 if model.embeddings else 2) * model.head * _BYTES[work.dtype]
+        return replace(memory, resting=memory.resting + weights + heads + work.vllm.cache + VLLM_BYTES)
+    share = int(work.vllm.share * device_memory)
+    if work.vllm.sleeps:
+        return replace(memory, sampling=share, host=memory.host + weights)
+    return replace(memory, resting=memory.resting + share)
 
 
 def engine_memory(model: Model, work: Work, rows: int, parts: int) -> int:
@@ -441,6 +481,12 @@ def operations(model: Model, work: Work) -> float:
 def _moved(model: Model, work: Work) -> int:
     """Bytes of activations that a layer reads and writes for a token."""
     return _BYTES[work.dtype] * (16 * model.width + 3 * model.feed_forward)
+
+
+def _vllm(policy: PolicyConfig) -> Vllm | None:
+    if not policy.use_vllm or policy.engine.server_base_url is not None:
+        return None
+    return Vllm(cpu_cache_bytes(), policy.engine.gpu_memory_utilization, policy.engine.enable_sleep_mode)
 
 
 def _linear_parameters(model: PreTrainedModel) -> int:

@@ -259,16 +259,16 @@ def place(
     rate = estimates.speed(pool.cluster, kind, work.dtype, threads)
     memory: dict[Room, Memory] = {}
     needed = estimates.learner_memory(model, work, shards, kind)
+    if rollout is None:
+        rows = min(work.batch, work.generated)
+        node = pool.cluster.nodes[learner[0].node]
+        needed = estimates.with_sampling(needed, model, work, rows, kind, node.gpu_memory)
     for device in learner:
         memory[device.node, device.torch_name] = needed
         if kind == "cuda":
             host = memory.get((device.node, "cpu"), Memory(0)).resting
             memory[device.node, "cpu"] = Memory(host + needed.host)
     if rollout is None:
-        rows = min(work.batch, work.generated)
-        memory[learner[0].node, learner[0].torch_name] = replace(
-            needed, sampling=estimates.sampling_memory(model, work, rows, kind)
-        )
         sampler = Role(learner, 1, 1, estimates.rollout_seconds(model, work, rate, 1, 1))
     else:
         assert parts is not None

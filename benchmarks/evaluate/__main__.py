@@ -141,10 +141,6 @@ def _config(options: EvaluationOptions, sampling: SamplingOptions) -> TrainingCo
         value = getattr(options, name)
         if value is not None and value < 1:
             raise ValueError(f"{name}={value} is too small; give at least 1")
-    if options.backend == "vllm" and sampling.stop_at_boxed:
-        raise ValueError(
-            "stop_at_boxed=True does not go with backend='vllm'; leave it out, or use --backend transformers"
-        )
     if options.backend == "vllm" and options.device != "auto":
         raise ValueError(f"device={options.device!r} is not read by vLLM; set CUDA_VISIBLE_DEVICES instead")
     return TrainingConfig(

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from math import exp, inf, log, sqrt
+from math import exp, inf, log, pi, sqrt
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +22,7 @@ from algorithms.losses import (
     LossConfig,
     batch_loss,
     denominators,
+    importance_weights,
     k3_kl,
     log_ratios,
     surrogate_loss,
@@ -213,6 +214,40 @@ def test_what_lies_outside_the_masks_cannot_spoil_the_gradient() -> None:
     assert logprobs.grad.tolist() == [[0.0, 0.0, -1.0]]
 
 
+def test_importance_weights_by_hand() -> None:
+    # The engine gave 1/2, 1/2, 1/10, 1/10 to tokens to which the learner gives 1/2, 1/4, 1/5, 9/10.
+    engine, learner = (
+        tensor(log(1 / 2), log(1 / 2), log(1 / 10), log(1 / 10)),
+        tensor(log(1 / 2), log(1 / 4), log(1 / 5), log(9 / 10)),
+    )
+    assert importance_weights(learner - engine, 3.0)[0].tolist() == pytest.approx([1, 1 / 2, 2, 3], rel=1e-6)
+    assert importance_weights(tensor(200.0), 3.0)[0].tolist() == pytest.approx([3])  # e^200 is infinite in float32
+
+
+def test_what_another_engine_sampled_is_weighed_by_hand() -> None:
+    # The learner's snapshot said -1 and -2 of both tokens, the engine -1.5 and -1.9 at sampling: weights e^0.5 and e^-0.1.
+    own = make_sample((3,), (5, 6), source="me", advantage=1.0, old_logprobs=(-1.5, -1.9))
+    peer = make_sample((3,), (7, 8), source="peer", advantage=1.0, old_logprobs=(-3.0, -3.0))
+    snapshot = np.array([0.0, -1.0, -2.0])
+    logprobs = torch.tensor([[0.0, -0.9, -2.5], [0.0, -2.9, -3.0]])
+
+    def surrogate(cap: float | None, has_engine: bool = True) -> float:
+        old = snapshot if has_engine else own.old_logprobs
+        batch = collate([own, peer], [old, peer.old_logprobs], "me", "cpu", has_engine=has_engine)
+        config = LossConfig(loss_type="bnpo", importance_cap=cap)
+        terms = batch_loss(logprobs, None, batch, config, Denominators(2, 4, 1))
+        # A peer's row has the denominator that the algorithm gave it, and no weight.
+        assert terms.mismatch[1].tolist() == [0.0, 0.0, 0.0]
+        return float(terms.surrogate)
+
+    peers = exp(0.1) + 1
+    assert surrogate(2.0) == pytest.approx(-(exp(0.5) * exp(0.1) + exp(-0.1) * exp(-0.5) + peers) / 4, rel=1e-6)
+    assert surrogate(1.5) == pytest.approx(-(1.5 * exp(0.1) + exp(-0.1) * exp(-0.5) + peers) / 4, rel=1e-6)
+    assert surrogate(None) == pytest.approx(-(exp(0.1) + exp(-0.5) + peers) / 4, rel=1e-6)
+    # Without an engine the recorded log-probs are the old ones: e^0.6, clipped at 1.2, and e^-0.6.
+    assert surrogate(2.0, has_engine=False) == pytest.approx(-(1.2 + exp(-0.6) + peers) / 4, rel=1e-6)
+
+
 # Against TRL: its own `_compute_loss` on a trainer that was never constructed, so that the expected values are TRL's.
 
 
@@ -281,8 +316,12 @@ def trl_losses(
     loss_type: str,
     beta: float,
     delta: float | None,
+    clip_max: float | None = None,
 ) -> tuple[list[float], list[list[torch.Tensor]], dict[str, list[float]]]:
-    """TRL's loss, gradients and metrics of each minibatch, every minibatch one optimizer update of one step."""
+    """TRL's loss, gradients and metrics of each minibatch, every minibatch one optimizer update of one step.
+
+    With `clip_max`, the rows' old log-probs are those of vLLM, and TRL corrects for the difference (`token_truncate`).
+    """
     from trl.trainer.grpo_trainer import GRPOTrainer
     from trl.trainer.utils import add_fused_lm_head
 
@@ -303,7 +342,8 @@ def trl_losses(
     trainer.max_completion_length = MAX_LENGTH
     trainer.current_gradient_accumulation_steps = 1
     trainer.top_entropy_quantile, trainer.off_policy_mask_threshold = 1.0, None
-    trainer.use_vllm = trainer.aux_loss_enabled = trainer._entropy_bonus_enabled = False
+    trainer.aux_loss_enabled = trainer._entropy_bonus_enabled = False
+    trainer.use_vllm = trainer.vllm_importance_sampling_correction = clip_max is not None
     trainer._metrics = {"train": defaultdict(list)}
     for patched in (model, reference):
         add_fused_lm_head(patched, temperature=TEMPERATURE, outputs=("log_probs", "entropy"))
@@ -318,6 +358,13 @@ def trl_losses(
             inputs["ref_per_token_logps"], _, _ = trainer._get_per_token_logps_and_entropies(
                 reference, ids, mask, inputs["completion_ids"].shape[1]
             )
+            if clip_max is not None:
+                sampled = inputs["old_per_token_logps"]
+                inputs["old_per_token_logps"], _, _ = trainer._get_per_token_logps_and_entropies(
+                    model, ids, mask, inputs["completion_ids"].shape[1]
+                )
+                ratio = torch.exp((inputs["old_per_token_logps"] - sampled) * inputs["tool_mask"])
+                inputs["importance_sampling_ratio"] = ratio.clamp(max=clip_max)
         model.zero_grad()
         loss = trainer._compute_loss(model, inputs)
         loss.backward()
@@ -368,3 +415,33 @@ def test_loss_and_gradient_are_those_of_trl(
         tokens = [float(rows.inputs["tool_mask"].sum()) for rows in minibatches]
         for name in ("kl", "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean"):
             assert metrics[name] == pytest.approx(np.average(logged[name], weights=tokens), rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_the_correction_for_another_engine_is_that_of_trl(
+    loss_type: Any, make_llama: Callable[..., LlamaForCausalLM], make_learner: Callable[..., Learner]
+) -> None:
+    pytest.importorskip("trl", reason="TRL (extra `dev`) gives the expected values")
+    model, beta, clip_max = make_llama(1), 0.3, 1.1
+    minibatches = [make_rows(model, seed=3, size=6), make_rows(model, seed=5, size=6)]
+    losses, gradients, _ = trl_losses(model, make_llama(2), minibatches, loss_type, beta, None, clip_max)
+    learner = make_learner(
+        make_llama(1),
+        loss=LossConfig(loss_type, EPSILON, EPSILON_HIGH, None, beta, MAX_LENGTH, importance_cap=clip_max),
+        temperature=TEMPERATURE,
+        learning_rate=0.0,
+        micro_batch_size=4,
+        problems_per_minibatch=1,
+        has_engine=True,
+    )
+    learner._reference.model.load_state_dict(make_llama(2).state_dict())
+    metrics = learner.update([rows.samples for rows in minibatches])
+
+    assert metrics["loss"] == pytest.approx(np.mean(losses), rel=1e-5, abs=1e-6)
+    for ours, theirs in zip(learner.optimizer.optimizer.gradients, gradients, strict=True):
+        largest = max(float(gradient.abs().max()) for gradient in theirs)
+        for mine, expected in zip(ours, theirs, strict=True):
+            assert torch.allclose(mine, expected, rtol=1e-4, atol=2e-6 * largest)
+    # The rows' log-probs are off by 0.3 nats (normal), whose mean absolute value is 0.3 sqrt(2 / pi).
+    assert metrics["sampling/logp_difference_mean"] == pytest.approx(0.3 * sqrt(2 / pi), abs=0.08)
+    assert metrics["sampling/importance_ratio_max"] > clip_max  # as it was before it was cut

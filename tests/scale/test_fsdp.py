@@ -321,6 +321,7 @@ def test_mistakes_end_all_processes_with_one_message(tmp_path: Path) -> None:
     [
         ({"offload_optimizer": True}, "offload_optimizer=True"),
         ({"load_in_4bit": True, "use_peft": True}, "load_in_4bit=True"),
+        ({"use_vllm": (True, False)}, "use_vllm=True"),
         ({"placement": "dedicated"}, "placement='dedicated'"),
         ({"placement": "colocated"}, "placement='colocated'"),
         ({"backend": "ray"}, "backend='ray', but torchrun"),
