@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 import torch
 
-from algorithms.config import AdapterOptions, TrainingConfig
+from algorithms.config import AdapterOptions, TrainingConfig, VllmOptions
 from algorithms.setup import make_env
 from algorithms.tracking import table
 from benchmarks.compare.measure import Measurement
@@ -48,6 +48,9 @@ _PLACE = (
     "backend", "ray_address", "worker_timeout", "max_restarts",
 )  # fmt: skip
 """Settings that say where, and do not decide the result."""
+
+_ADDED_LATER = (AdapterOptions, VllmOptions)
+"""Sections that change nothing unless they are used: runs from before there were such options are known by the same hash."""
 
 
 @dataclass(frozen=True)
@@ -193,10 +196,10 @@ def check_problems(cells: Sequence[Cell]) -> None:
 def config_hash(job: Job) -> str:
     """Depends on all that decides a run's records, but the code."""
     settings = {key: value for key, value in job.config.to_dict().items() if key not in _PLACE}
-    adapters = AdapterOptions()
-    if all(getattr(job.config, option.name) == getattr(adapters, option.name) for option in fields(AdapterOptions)):
-        # Runs from before there were adapters have none either.
-        settings = {key: value for key, value in settings.items() if not hasattr(adapters, key)}
+    for section in _ADDED_LATER:
+        names = [option.name for option in fields(section)]
+        if all(getattr(job.config, name) == getattr(section(), name) for name in names):
+            settings = {key: value for key, value in settings.items() if key not in names}
     if job.config.exchange_staleness == 0:
         del settings["exchange_staleness"]  # as before there was one
     return settings_hash(settings, job.measurement.key(), job.every)
