@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -79,6 +79,9 @@ RATIO = 1.25
 
 REACH = 0.03
 """A method that gains less than this over the baseline on `unreachable` problems does not reach them (C5)."""
+
+ALIKE = 2.0
+"""Pools of which one has more than so many times the other's peer-only problems differ in more than their tokenizers (C6a)."""
 
 VIRTUALLY = 0.9
 """Share of checkpoints that is "virtually every" one (C1)."""
@@ -511,6 +514,8 @@ def pays_where_policies_differ(studies: Sequence[Results]) -> list[Finding]:
       (over the pairs of a kind that has one); with one warm start of each kind and two or more seeds in common, it is
       Student's t over the differences by seed. Where a kind has one warm start, the verdict speaks for that one alone. Pools
       say in `same_tokenizer` of which kind they are. Only studies with both kinds count, for others differ in more than that.
+      So do pools in which peers have much more to tell: the verdict is withheld where the policies of one kind have more
+      than twice as many problems that only a peer solves at the start as those of the other.
     * b: in the studies of multiple choice (the environment's name has `choice`) the gain is above 0, by its 95 % interval.
 
     Args:
@@ -520,6 +525,7 @@ def pays_where_policies_differ(studies: Sequence[Results]) -> list[Finding]:
     same: list[Mapping[int, float]] = []
     choice: list[Array] = []
     with_kinds, with_choice = [], []
+    chances: dict[bool, list[float]] = {True: [], False: []}
     for results in studies:
         gains = paired(results, "sgt", results["baseline"], POOL, final("reward"))
         kinds = {pool: results["pools"][pool].get("same_tokenizer") for pool in gains}
@@ -527,10 +533,12 @@ def pays_where_policies_differ(studies: Sequence[Results]) -> list[Finding]:
             different += [gains[pool] for pool, kind in kinds.items() if kind is False]
             same += [gains[pool] for pool, kind in kinds.items() if kind is True]
             with_kinds.append(results)
+            for pool, kind in kinds.items():
+                chances[bool(kind)] += _peer_only(results["pools"][pool])
         if "choice" in str(results["settings"].get("env", "")):
             choice += groups(gains)
             with_choice.append(results)
-    heterogeneity, questions = _heterogeneity(different, same), _choice(choice)
+    heterogeneity, questions = _unlike(_heterogeneity(different, same), chances[False], chances[True]), _choice(choice)
     for results in with_kinds:
         heterogeneity = survivors(heterogeneity, results, "sgt", results["baseline"])
     for results in with_choice:
@@ -565,6 +573,26 @@ def _heterogeneity(by_seed: Sequence[Mapping[int, float]], by_seed_same: Sequenc
     if single:
         test += f"; one warm start with {' and one with '.join(single)}, for which alone it speaks"
     return Finding("C6a", statement, verdict(gain.low > 0, gain.high < 0), test, figures, p)
+
+
+def _peer_only(pool: Mapping[str, Any]) -> list[float]:
+    """For each policy the share of the held-out problems that only a peer solves at the start."""
+    return [len(start["unreachable"]) / pool["problems"] for start in pool["start"].values()]
+
+
+def _unlike(finding: Finding, different: Sequence[float], same: Sequence[float]) -> Finding:
+    """C6a, withheld where the two kinds of pools differ too much in their peer-only problems, whose shares are given."""
+    if not different:
+        return finding
+    more, less = sorted((float(np.mean(different)), float(np.mean(same))), reverse=True)
+    seen = (
+        f"{finding.test}; of the problems only a peer solves {100 * np.mean(different):.0f} % at the start with different "
+        f"tokenizers, {100 * np.mean(same):.0f} % with one"
+    )
+    if more <= ALIKE * less or finding.verdict == "undecided":
+        return replace(finding, test=seen)
+    why = f"not {finding.verdict}, since peers have more to tell in one kind of pool, whatever their tokenizers"
+    return replace(finding, verdict="undecided", test=f"{seen}: {why}")
 
 
 def _choice(gains: Sequence[Array]) -> Finding:

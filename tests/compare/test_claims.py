@@ -276,6 +276,18 @@ def test_c6_with_one_warm_start_of_each_kind_pairs_the_seeds(made_up: Make) -> N
     assert unpaired.figures["gain, different - same"] == pytest.approx(found.figures["gain, different - same"])
 
 
+def test_c6_is_withheld_where_peers_have_more_to_tell_in_one_kind(made_up: Make) -> None:
+    study = heterogeneity(made_up, 0.05, 0.01)
+    start = study["pools"]["different"]["start"]
+    start["policy_0"]["unreachable"] = ["a-1", "a-2", "a-3", "a-4"]
+    start["policy_1"]["unreachable"] = ["b-1", "b-2", "b-3", "b-4"]  # 8 of both, against 4
+    assert verdicts(pays_where_policies_differ([study]))["C6a"] == "confirmed"
+    start["policy_1"]["unreachable"].append("b-5")
+    found = pays_where_policies_differ([study])[0]
+    assert found.verdict == "undecided"
+    assert "not confirmed, since peers have more to tell in one kind of pool" in found.test
+
+
 def test_c6_is_withheld_where_runs_broke_off(made_up: Make, dropped: Callable[..., None]) -> None:
     study = heterogeneity(made_up, 0.05, 0.01)
     dropped(study, "sgt", "same", 2, "nan")
