@@ -82,6 +82,12 @@ def test_the_gradient_is_that_of_the_success_probability() -> None:
     assert success_gradient(softmax(logits), rewards) == pytest.approx(numeric, abs=1e-9)
 
 
+def test_score_norms_of_an_almost_certain_answer() -> None:
+    p = np.array([1 - 3e-9, 1e-9, 2e-9])
+    # (3e-9)^2 + (1e-9)^2 + (2e-9)^2, far below what is left of 1 - 2 p + sum p^2
+    assert score_norms(p)[0] == pytest.approx(14e-18, rel=1e-12)
+
+
 def test_score_norms_and_chi_square_by_hand() -> None:
     p = np.array([0.5, 0.25, 0.25])
     assert score_norms(p) == pytest.approx((spread(p) ** 2).sum(axis=1), abs=1e-15)
@@ -205,12 +211,12 @@ def test_1b_the_second_moment_is_one_plus_chi_square_times_a_tilted_mean(prompt:
     second = row_moments(p, q, importance_weights(p, q) * advantages).second
     sizes = advantages**2 * score_norms(p)
     tilted = p**2 / q / (p**2 / q).sum()
-    assert second == pytest.approx(growth * (tilted @ sizes), rel=1e-12)
-    assert growth * sizes.min() * (1 - 1e-12) <= second <= growth * sizes.max() * (1 + 1e-12)
+    assert second == pytest.approx(growth * (tilted @ sizes), rel=1e-10)
+    assert growth * sizes.min() * (1 - 1e-10) <= second <= growth * sizes.max() * (1 + 1e-10)
     by_definition = sum(
         q[y] * ((p[y] / q[y] * advantages[y] * spread(p)[y]) ** 2).sum() for y in range(len(p))
     )  # the sum over outcomes
-    assert second == pytest.approx(by_definition, rel=1e-12)
+    assert second == pytest.approx(by_definition, rel=1e-10)
 
 
 def test_1c_more_chi_square_can_mean_less_variance() -> None:
@@ -227,8 +233,8 @@ def test_1c_no_sampler_beats_the_best(prompt: Prompt, baseline: float) -> None:
     p, q, advantages = prompt.p, prompt.q, prompt.rewards - baseline
     best = minimal_variance_sampler(p, advantages)
     least = row_moments(p, best, importance_weights(p, best) * advantages).second
-    assert least == pytest.approx(float(p @ (np.abs(advantages) * np.sqrt(score_norms(p)))) ** 2, rel=1e-12)
-    assert least <= row_moments(p, q, importance_weights(p, q) * advantages).second * (1 + 1e-12)
+    assert least == pytest.approx(float(p @ (np.abs(advantages) * np.sqrt(score_norms(p)))) ** 2, rel=1e-10)
+    assert least <= row_moments(p, q, importance_weights(p, q) * advantages).second * (1 + 1e-10)
 
 
 @unhurried
@@ -296,8 +302,8 @@ def test_2b_the_residual_of_a_trace_bounds_bias_and_second_moment(
     assert bias == pytest.approx((p * advantages * np.expm1(-errors)) @ spread(p), abs=1e-12)
     size = float(p @ (np.abs(advantages) * np.sqrt(score_norms(p))))
     assert np.linalg.norm(bias) <= np.expm1(bound) * size + 1e-12
-    assert np.exp(-2 * bound) * exact.second * (1 - 1e-12) <= off.second
-    assert off.second <= np.exp(2 * bound) * exact.second * (1 + 1e-12)
+    assert np.exp(-2 * bound) * exact.second * (1 - 1e-10) <= off.second
+    assert off.second <= np.exp(2 * bound) * exact.second * (1 + 1e-10)
     if np.expm1(bound) * size < np.linalg.norm(success_gradient(p, prompt.rewards)) * (1 - 1e-9):
         assert off.mean @ success_gradient(p, prompt.rewards) > 0
 

@@ -613,8 +613,8 @@ def test_vllm_gets_its_own_names_and_gives_our_records(fake_vllm: type[FakeLLM])
 
 
 def test_what_vllm_gives_up_is_no_completion(fake_vllm: type[FakeLLM], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fake_vllm, "finish_reason", "abort")
     policy = VllmPolicy(TrainingConfig().policies()[0])
+    monkeypatch.setattr(fake_vllm, "finish_reason", "abort")
     with pytest.raises(RuntimeError, match="finish_reason='abort'"):
         policy.generate([(5,)], 1, SamplingConfig(), [0])
 

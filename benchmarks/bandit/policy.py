@@ -20,8 +20,13 @@ def success_gradient(p: np.ndarray, rewards: np.ndarray) -> np.ndarray:
 
 
 def score_norms(p: np.ndarray) -> np.ndarray:
-    """(K,) squared norm of each answer's score, |s(y)|^2 = 1 - 2 p(y) + sum p^2; at most 2."""
-    return np.asarray(1.0 - 2.0 * p + p @ p)
+    """(K,) squared norm of each answer's score, |s(y)|^2 = 1 - 2 p(y) + sum p^2; at most 2.
+
+    Computed as (sum over the others)^2 + the sum of their squares, which is the same: near p(y) = 1 nothing is left of the
+    digits of a difference.
+    """
+    others = np.where(np.eye(len(p), dtype=bool), 0.0, p)
+    return np.asarray(others.sum(axis=1) ** 2 + (others**2).sum(axis=1))
 
 
 def importance_weights(p: np.ndarray, q: np.ndarray) -> np.ndarray:

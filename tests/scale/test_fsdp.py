@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM
 from algorithms import Trainer, TrainingConfig
 from algorithms.checkpoints import list_checkpoints
 from algorithms.ranks import ALONE, Ranks
-from algorithms.sharding import check_sharding
+from algorithms.sharding import check_torchrun
 from algorithms.tracking import TIME_KEYS, read_jsonl
 
 SCRIPT = Path(__file__).with_name("processes.py")
@@ -313,7 +313,9 @@ def test_a_full_disk_ends_all_processes_with_one_message(tmp_path: Path) -> None
 
 def test_mistakes_end_all_processes_with_one_message(tmp_path: Path) -> None:
     codes, stderr = launch("command", 2, tmp_path / "run", *FLAGS, "--offload_optimizer")
-    assert codes == [2, 0] and stderr.count("error: offload_optimizer=True, but under torchrun") == 1
+    assert (
+        codes == [2, 0] and stderr.count("error: offload_optimizer=True, but of a policy with several processes") == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -329,7 +331,7 @@ def test_mistakes_end_all_processes_with_one_message(tmp_path: Path) -> None:
 )
 def test_what_makes_no_sense_in_shards_is_refused(changes: dict[str, Any], field: str) -> None:
     with pytest.raises(ValueError, match=field):
-        check_sharding(TrainingConfig(**changes))
+        check_torchrun(TrainingConfig(**changes))
 
 
 def test_single_gpus_are_refused() -> None:
