@@ -78,7 +78,8 @@ class Alarms:
         if difference > MISMATCH:
             logger.warning(
                 "%s: in step %d the log-probs at sampling and those of the learner differ by %.2f nats per token. With vLLM: "
-                "does the server sample with logprobs-mode processed_logprobs, does it get the weights? Else try dtype fp32",
+                "does the server sample with logprobs-mode processed_logprobs, does it get the weights? "
+                "(top_p, top_k and min_p make a difference of their own.) Else try dtype fp32",
                 self._name,
                 step,
                 difference,

@@ -34,7 +34,7 @@ from algorithms.config import (
     read_yaml,
 )
 from algorithms.devices import make_plan
-from algorithms.errors import NonFiniteError, WorkerLostError
+from algorithms.errors import EngineError, NonFiniteError, WorkerLostError
 from algorithms.planning.cluster import Cluster, described
 from algorithms.policy import has_tokenizer, load_renderer, load_tokenizer
 from algorithms.ranks import join_ranks
@@ -122,7 +122,7 @@ def run(config: TrainingConfig) -> None:
         sys.exit(_failure(str(error) if error.errno is None else f"{error}; {remedy}", 1))
     except (NonFiniteError, ValueError) as error:
         sys.exit(_failure(str(error), mistake))
-    except WorkerLostError as error:
+    except (EngineError, WorkerLostError) as error:
         sys.exit(_failure(str(error), 1))
     print(f"\n{trainer.report()}")
     print(f"metrics, completions, exchange, checkpoints: {trainer.output_dir}")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -219,8 +220,6 @@ class VllmOptions:
     vllm_gpu_memory_utilization: float = 0.3
     """Share of the device's memory that the engine may take, its weights included. On a CPU, VLLM_CPU_KVCACHE_SPACE (GiB) in
     the environment sets the memory of keys and values instead."""
-    vllm_tensor_parallel_size: int = 1
-    """Devices that one engine's weights are split over."""
     vllm_max_model_length: int | None = None
     """Longest prompt and completion together; by default the model's own, which can take much memory."""
     vllm_enable_sleep_mode: bool = False
@@ -430,8 +429,8 @@ class TrainingConfig(
     def _check_vllm(self) -> None:
         share = self.vllm_gpu_memory_utilization
         _require("vllm_gpu_memory_utilization", share, 0 < share <= 1, "give a share in (0, 1]")
-        for name in ("vllm_tensor_parallel_size", "vllm_importance_sampling_clip_max"):
-            _require(name, getattr(self, name), getattr(self, name) >= 1, "give at least 1")
+        cap = self.vllm_importance_sampling_clip_max
+        _require("vllm_importance_sampling_clip_max", cap, cap >= 1, "give at least 1")
         _require("vllm_server_timeout", self.vllm_server_timeout, self.vllm_server_timeout > 0, "give more than 0")
         if self.vllm_max_model_length is not None:
             longer = self.vllm_max_model_length > self.max_completion_length
@@ -449,10 +448,14 @@ class TrainingConfig(
                     f"vllm_server_base_url={policy.engine.server_base_url!r}, but {policy.name} does not sample with a server; "
                     "set use_vllm and vllm_mode server"
                 )
-        urls = [
-            policy.engine.server_base_url for policy in self.policies() if policy.engine.server_base_url is not None
-        ]
-        if len(set(urls)) != len(urls):
+        urls = [p.engine.server_base_url for p in self.policies() if p.engine.server_base_url is not None]
+        for url in urls:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.netloc or parts.path.strip("/") or " " in url:
+                raise ValueError(
+                    f"vllm_server_base_url={url!r} is no server's address; give one such as http://localhost:8000"
+                )
+        if len({url.rstrip("/") for url in urls}) != len(urls):
             raise ValueError(
                 f"vllm_server_base_url={self.vllm_server_base_url!r}: each policy needs a server of its own"
             )
@@ -488,7 +491,6 @@ class TrainingConfig(
                     server_timeout=self.vllm_server_timeout,
                     server_weights_dir=self.vllm_server_weights_dir,
                     gpu_memory_utilization=self.vllm_gpu_memory_utilization,
-                    tensor_parallel_size=self.vllm_tensor_parallel_size,
                     max_model_length=self.vllm_max_model_length,
                     enable_sleep_mode=self.vllm_enable_sleep_mode,
                 ),
@@ -583,7 +585,6 @@ class EngineConfig:
     server_timeout: float = 240.0
     server_weights_dir: str | None = None
     gpu_memory_utilization: float = 0.3
-    tensor_parallel_size: int = 1
     max_model_length: int | None = None
     enable_sleep_mode: bool = False
 

@@ -11,3 +11,7 @@ class WorkerLostError(RuntimeError):
 
 class RankLostError(WorkerLostError):
     """One of the processes that hold a run in shards is lost: the others cannot bring it back, so the run ends."""
+
+
+class EngineError(RuntimeError):
+    """A rollout engine failed, or does not answer; what it was asked can be asked again from the last checkpoint."""

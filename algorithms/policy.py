@@ -142,7 +142,8 @@ class Policy:
         self.text = TextTokenizer(tokenizer)
         self.version = 0
         self._engine_version: int | None = None
-        self.context_length: int | None = getattr(model.config, "max_position_embeddings", None)
+        limits = [getattr(model.config, "max_position_embeddings", None), None if engine is None else engine.max_length]
+        self.context_length: int | None = min((limit for limit in limits if limit is not None), default=None)
         self.eos_token_ids = eos_token_ids(model.generation_config, self.text)
         embeddings = int(model.config.get_text_config().vocab_size)
         if not is_cacheable(model.config):

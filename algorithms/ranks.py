@@ -22,7 +22,24 @@ from algorithms.errors import NonFiniteError, RankLostError
 
 T = TypeVar("T")
 
-_TIMEOUT = float(os.environ.get("MRL_RANK_TIMEOUT", "1800"))
+
+def _read_timeout() -> float:
+    """Seconds from the environment.
+
+    Raises:
+        ValueError: if that is no number above 0.
+    """
+    text = os.environ.get("MRL_RANK_TIMEOUT", "1800")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if seconds <= 0:
+        raise ValueError(f"MRL_RANK_TIMEOUT={text!r} in the environment is no time; give seconds, such as 1800")
+    return seconds
+
+
+_TIMEOUT = _read_timeout()
 """Seconds that processes wait for one another."""
 
 _LAST_CALL = min(10.0, _TIMEOUT)
@@ -149,14 +166,18 @@ class Ranks:
             raise self.lost
         try:
             yield
-        except (*_COMMON_ERRORS, RankLostError, torch.OutOfMemoryError):
+        except (*_COMMON_ERRORS, RankLostError):
+            raise
+        except torch.OutOfMemoryError as error:  # the others go on waiting for this one
+            self.lost = RankLostError(f"process {self.rank} of {self.size} is out of memory ({error})")
             raise
         except RuntimeError as error:  # PyTorch has no narrower one for a connection that was closed, or a timeout
             missing = self._missing()
             who = ", ".join(map(str, missing)) or "?"
             self.lost = RankLostError(
-                f"process {who} of {self.size} died, or did not answer within {_TIMEOUT:.0f} s. All end; go on with the same "
-                f"command and --resume_from_checkpoint auto, with any number of processes. PyTorch said: {error}"
+                f"process {who} of {self.size} died, or did not answer within {_TIMEOUT:.0f} s, or waits for process "
+                f"{self.rank}, which failed. All end; go on with the same command and --resume_from_checkpoint auto, with any "
+                f"number of processes. The error was: {error}"
             )
             if missing:
                 raise self.lost from error
@@ -193,7 +214,7 @@ def join_ranks() -> Ranks:
 
     Further calls give the same. CPU and GPUs can be used both, whatever the run wants.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
         return ALONE
     local_rank = int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))

@@ -142,14 +142,15 @@ class ShardedOptimizer(MasterOptimizer):
 
     @contextmanager
     def resident(self) -> Iterator[None]:
-        """Within it only the shards are in memory, so that there can be backward passes and steps."""
+        """Within it only the shards are in memory, so that there can be backward passes and steps.
+
+        After an error they stay so: the other processes may be elsewhere, so nothing can be gathered from them.
+        """
         for parameter, _ in self._whole:
             parameter.data = parameter.data.new_empty(0)
-        try:
-            yield
-        finally:
-            for parameter, shard in self._whole:
-                parameter.data = _whole(shard.detach().to(parameter.dtype))
+        yield
+        for parameter, shard in self._whole:
+            parameter.data = _whole(shard.detach().to(parameter.dtype))
 
     @property
     def read_in_parts(self) -> bool:

@@ -40,6 +40,7 @@ from algorithms.errors import NonFiniteError, RankLostError, WorkerLostError
 from algorithms.interruption import Interruption
 from algorithms.lanes import Lanes
 from algorithms.policy import Policy
+from algorithms.ranks import join_ranks
 from algorithms.setup import check_answers, load_eval_problems, make_env, make_exchange, planned_steps
 from algorithms.tracking import POOL, Tracker, evaluations, table
 from algorithms.worker import Lesson, Worker
@@ -83,6 +84,10 @@ class Trainer:
         env: ParallelEnv[str, Any, Any] | None = None,
         algorithms: Sequence[Algorithm] | None = None,
     ) -> None:
+        if not (ranks := join_ranks()).first:
+            raise ValueError(
+                f"this is process {ranks.rank} of {ranks.size}; let all but the first call algorithms.backends.sharded.serve"
+            )
         self.config = config
         self.output_dir = run_folder(config)
         self.lock = claim_folder(

@@ -193,7 +193,8 @@ class Worker:
         exchanged = exchange_metrics(self.name, rows, retokenize)
         made = time.perf_counter()
         # Models may draw (dropout); what they draw depends on the place, not on the history.
-        torch.manual_seed(derive_seed(self.config.seed, "update", self.name, step, self._ranks.rank))
+        places = (step,) if self._ranks.first else (step, self._ranks.rank)
+        torch.manual_seed(derive_seed(self.config.seed, "update", self.name, *places))
         updated = self.learner.update(rows)
         self.policy.version = self.learner.version
         return {

@@ -632,4 +632,4 @@ def test_without_vllm_the_remedy_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
     assert main([*COMMAND[:-2], "--backend", "vllm", "--output_dir", str(tmp_path)]) == 2
-    assert "mutual-rl[vllm]" in capsys.readouterr().err
+    assert "needs vLLM; install it as docs/scale.md says" in capsys.readouterr().err

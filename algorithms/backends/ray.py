@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -412,7 +413,7 @@ def _gpu_memory(ray: Any, node: str) -> int:
     except (ray.exceptions.GetTimeoutError, ray.exceptions.RayError) as error:
         raise ValueError(
             f"node {node[:8]} of Ray's cluster does not say how much memory its GPUs have ({type(error).__name__}); are they "
-            "all in use? Wait, or plan with --cluster"
+            "all in use? Wait until one is free"
         ) from error
 
 
@@ -456,8 +457,11 @@ def connect(address: str | None, cpus: float) -> bool:
         )
         return True
     try:
+        host, _, port = address.rpartition(":")
+        if host and port.isdecimal() and "/" not in host:  # Ray itself would try for many minutes
+            socket.create_connection((host, int(port)), timeout=_LOOK_TIMEOUT).close()
         ray.init(address=address, logging_level=logging.WARNING)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise ValueError(
             f"no Ray cluster can be joined at ray_address={address!r} ({error}); start one with ray start --head, or leave "
             "ray_address and RAY_ADDRESS out"

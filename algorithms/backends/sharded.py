@@ -40,7 +40,7 @@ class ShardedBackend(LocalBackend):
         ranks: the processes.
 
     Raises:
-        ValueError: if a policy cannot be loaded; or in another process than the first, which has to `serve`.
+        ValueError: if a policy cannot be loaded.
         RankLostError: from here on always, if a process is lost.
     """
 
@@ -53,10 +53,6 @@ class ShardedBackend(LocalBackend):
         output_dir: Path,
         ranks: Ranks,
     ) -> None:
-        if not ranks.first:
-            raise ValueError(
-                f"this is process {ranks.rank} of {ranks.size}; let all but the first call algorithms.backends.sharded.serve"
-            )
         self._ranks = ranks
         arguments = (config, dict(algorithms), threads, total_steps, output_dir.resolve())
         ranks.broadcast(("build", arguments))

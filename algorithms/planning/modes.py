@@ -230,6 +230,13 @@ def explicit(pool: Pool, assignment: Mapping[str, Any]) -> list[Placement]:
             placements.append(_in_shards(pool, model, work, learner))
         else:
             placements.append(place(pool, model, work, learner, None if own else rollout, parts))
+    for first, second in permutations(placements, 2) if pool.processes == "ray" and pool.on_gpus else ():
+        common = first.devices & second.devices
+        if common and len(first.devices) > 1:
+            raise ValueError(
+                f"placement gives {min(common)} to {first.name}, which has several GPUs, and to {second.name}; policies with "
+                "several GPUs cannot share them"
+            )
     return placements
 
 

@@ -16,7 +16,12 @@ class Engine(Protocol):
 
     Its log-probs are not quite those of the model that is trained, even with the same weights: other kernels round otherwise.
     The learner measures the difference and corrects for it; see `losses.importance_weights`.
+
+    Attributes:
+        max_length: of prompt and completion together, in tokens; None if it is the model's.
     """
+
+    max_length: int | None
 
     def generate(
         self,

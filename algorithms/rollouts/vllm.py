@@ -4,11 +4,12 @@ Both draw each completion with its own seed, and end it where the model's own sa
 of the distribution that was drawn from: at the temperature, and renormalized over what top-k, top-p and min-p leave. vLLM gives
 no entropies.
 
-vLLM is an extra, imported only where an engine is made. Tested with vLLM 0.32.
+vLLM is optional, and imported only where an engine is made. Tested with vLLM 0.32.
 """
 
 from __future__ import annotations
 
+import http.client
 import importlib
 import importlib.util
 import json
@@ -32,6 +33,7 @@ import torch
 from safetensors.torch import save_file
 
 from algorithms.config import PolicyConfig
+from algorithms.errors import EngineError
 from algorithms.rollouts.engine import Engine
 from algorithms.rollouts.sampling import SamplingConfig
 from algorithms.rollouts.transformers import Rollout
@@ -81,7 +83,7 @@ def require_vllm(what: str, otherwise: str) -> None:
         ValueError: naming what needs it and the remedies.
     """
     if importlib.util.find_spec("vllm") is None:
-        raise ValueError(f"{what} needs vLLM; install it with: pip install 'mutual-rl[vllm]', or {otherwise}")
+        raise ValueError(f"{what} needs vLLM; install it as docs/scale.md says, or {otherwise}")
 
 
 def cpu_cache_bytes() -> int:
@@ -115,7 +117,6 @@ def engine_arguments(config: PolicyConfig, source: str, device: str, *, empty: b
         "dtype": DTYPES[config.dtype],
         "logprobs_mode": "processed_logprobs",
         "enable_prefix_caching": True,
-        "tensor_parallel_size": settings.tensor_parallel_size,
         "gpu_memory_utilization": settings.gpu_memory_utilization,
         "seed": 0,
     }
@@ -166,11 +167,10 @@ def rollout(
     vLLM does not ask `ends_answer`, and goes on behind a finished answer; what it draws there is cut off.
     """
     for length, token_id in enumerate(token_ids, start=1):
-        ids = list(token_ids[:length])
         if token_id in eos_token_ids:
-            return Rollout(ids, list(logprobs[:length]), finish_reason="stop")
-        if ends_answer is not None and ends_answer(ids):
-            return Rollout(ids, list(logprobs[:length]), finish_reason="boxed")
+            return Rollout(list(token_ids[:length]), list(logprobs[:length]), finish_reason="stop")
+        if ends_answer is not None and ends_answer(list(token_ids[:length])):
+            return Rollout(list(token_ids[:length]), list(logprobs[:length]), finish_reason="boxed")
     return Rollout(list(token_ids), list(logprobs), finish_reason="length")
 
 
@@ -197,6 +197,7 @@ class ColocatedEngine:
             os.environ.setdefault(name, value)
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         self._vllm = importlib.import_module("vllm")
+        self.max_length = config.engine.max_model_length
         self._sleeps = config.engine.enable_sleep_mode and device != "cpu"
         self._asleep = False
         with _undisturbed(), _explained(config):
@@ -221,7 +222,7 @@ class ColocatedEngine:
         once. vLLM plans its batches itself, and progress comes at the end.
 
         Raises:
-            RuntimeError: if vLLM gave a completion up.
+            EngineError: if vLLM gave a completion up.
         """
         requests = [
             self._vllm.TokensPrompt(prompt_token_ids=list(prompt)) for prompt in prompts for _ in range(generations)
@@ -283,19 +284,22 @@ class ServerEngine:
         log: Path | None = None,
     ) -> None:
         self._url = base_url.rstrip("/")
+        self.max_length = config.engine.max_model_length
         self._timeout = config.engine.server_timeout
         self._process, self._log = process, log
         if process is not None:
             weakref.finalize(self, _end, process)
         parent = config.engine.server_weights_dir
+        if parent is not None and not Path(parent).is_dir():
+            raise ValueError(f"vllm_server_weights_dir={parent!r} is no folder; make it, where run and servers see it")
         self._folder = tempfile.TemporaryDirectory(prefix="mutual-rl-weights-", dir=parent)
         self._wait()
         if process is not None:
             try:
                 _try_out(self)
-            except RuntimeError as error:
+            except EngineError as error:
                 raise self._failed(f"fails ({error})") from error
-        if "/collective_rpc" not in self._ask("/openapi.json")["paths"]:
+        if "/collective_rpc" not in (self._ask("/openapi.json") or {}).get("paths", {}):
             raise ValueError(
                 f"vllm_server_base_url={base_url!r} is a server that takes no weights; start it with VLLM_SERVER_DEV_MODE=1 in "
                 "its environment"
@@ -315,7 +319,7 @@ class ServerEngine:
         """Sample completions; see `Engine.generate`.
 
         Raises:
-            RuntimeError: if the server failed, or gave a completion up.
+            EngineError: if the server failed, or gave a completion up.
         """
 
         def complete(row: int) -> Rollout:
@@ -328,20 +332,22 @@ class ServerEngine:
             )["choices"][0]
             _check_finished(answer["finish_reason"])
             logprobs = [place["logprob"] for place in answer["logprobs"]["content"]]
-            if progress is not None:
-                progress(1)
             return rollout(answer["token_ids"], logprobs, eos_token_ids, ends_answer)
 
         self._ask("/reset_prefix_cache", {})  # what it holds was computed with old weights
+        rollouts = []
         with ThreadPoolExecutor(_REQUESTS) as pool:
-            rollouts = list(pool.map(complete, range(len(seeds))))
+            for completed in pool.map(complete, range(len(seeds))):
+                rollouts.append(completed)
+                if progress is not None:
+                    progress(1)
         return [rollouts[p * generations : (p + 1) * generations] for p in range(len(prompts))]
 
     def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Take new weights; see `Engine.load_weights`.
 
         Raises:
-            RuntimeError: if the server failed.
+            EngineError: if the server failed.
         """
         path = Path(self._folder.name) / "model.safetensors"
         # A file has no weight twice: a tied head is a copy of the embeddings.
@@ -359,18 +365,19 @@ class ServerEngine:
         Raises:
             ValueError: if it never is.
         """
-        until = time.monotonic() + self._timeout
+        until, said = time.monotonic() + self._timeout, ""
         while time.monotonic() < until and (self._process is None or self._process.poll() is None):
             try:
                 self._ask("/health")
-            except RuntimeError:
+            except EngineError as error:
+                said = str(error)
                 time.sleep(0.5)
             else:
                 return
         if self._process is None:
             raise ValueError(
-                f"vllm_server_base_url={self._url!r} does not answer within vllm_server_timeout={self._timeout} s; check the "
-                "address, and that the server runs"
+                f"vllm_server_base_url={self._url!r} is not ready within vllm_server_timeout={self._timeout} s ({said}); check "
+                "the address, and that the server runs"
             )
         ended = self._process.poll() is not None
         raise self._failed("stopped" if ended else f"was not ready within vllm_server_timeout={self._timeout} s")
@@ -389,7 +396,7 @@ class ServerEngine:
         """GET, or POST if there is a body; the answer's JSON, None without.
 
         Raises:
-            RuntimeError: if the server does not answer, or with an error.
+            EngineError: if the server does not answer, or with an error.
         """
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data, {"Content-Type": "application/json"})
@@ -398,10 +405,13 @@ class ServerEngine:
                 text = response.read()
         except urllib.error.HTTPError as error:
             detail = error.read().decode(errors="replace")[:_LOG_TAIL]
-            raise RuntimeError(f"the vLLM server at {self._url}{path} answers {error.code}: {detail}") from error
-        except OSError as error:  # URLError and time-outs are ones
-            raise RuntimeError(f"the vLLM server at {self._url} does not answer: {error}") from error
-        return json.loads(text) if text else None
+            raise EngineError(f"the vLLM server at {self._url}{path} answers {error.code}: {detail}") from error
+        except (OSError, http.client.HTTPException) as error:  # URLError and time-outs are OSErrors
+            raise EngineError(f"the vLLM server at {self._url} does not answer: {error}") from error
+        try:
+            return json.loads(text) if text else None
+        except ValueError as error:
+            raise EngineError(f"{self._url}{path} answers something that is no JSON; is it a vLLM server?") from error
 
 
 def started_server(config: PolicyConfig, source: str, device: str) -> ServerEngine:
@@ -425,10 +435,10 @@ def started_server(config: PolicyConfig, source: str, device: str) -> ServerEngi
     for name, value in arguments.items():
         flag = f"--{name.replace('_', '-')}"
         command += [flag] if value is True else [flag, json.dumps(value) if isinstance(value, dict) else str(value)]
-    log = Path(tempfile.mkstemp(prefix="mutual-rl-vllm-", suffix=".log")[1])
-    with log.open("wb") as output:
+    descriptor, log = tempfile.mkstemp(prefix="mutual-rl-vllm-", suffix=".log")
+    with open(descriptor, "wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
-    return ServerEngine(config, f"http://127.0.0.1:{port}", process, log)
+    return ServerEngine(config, f"http://127.0.0.1:{port}", process, Path(log))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -448,7 +458,7 @@ def _try_out(engine: Engine) -> None:
 
 def _check_finished(reason: str | None) -> None:
     if reason not in ("stop", "length"):
-        raise RuntimeError(f"vLLM gave a completion up: finish_reason={reason!r}")
+        raise EngineError(f"vLLM gave a completion up: finish_reason={reason!r}")
 
 
 @contextmanager

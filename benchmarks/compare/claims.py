@@ -533,8 +533,8 @@ def pays_where_policies_differ(studies: Sequence[Results]) -> list[Finding]:
             different += [gains[pool] for pool, kind in kinds.items() if kind is False]
             same += [gains[pool] for pool, kind in kinds.items() if kind is True]
             with_kinds.append(results)
-            for pool, kind in kinds.items():
-                chances[bool(kind)] += _peer_only(results["pools"][pool])
+            for pool, kind in ((pool, kind) for pool, kind in kinds.items() if kind is not None):
+                chances[kind] += _peer_only(results["pools"][pool])
         if "choice" in str(results["settings"].get("env", "")):
             choice += groups(gains)
             with_choice.append(results)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -23,6 +24,9 @@ from algorithms.rollouts.sampling import SamplingConfig
 from algorithms.rollouts.vllm import ColocatedEngine, require_vllm
 from mrl_env.tokenization import TextTokenizer
 from mrl_env.types import Completion
+
+_SHARE = 0.9
+"""Of a GPU's memory: nothing else is on it."""
 
 
 class VllmPolicy:
@@ -49,6 +53,7 @@ class VllmPolicy:
                 "--backend transformers, or merge it into its model"
             )
         self._eos_token_ids = eos_token_ids(_generation_config(config, source), self._text)
+        config = replace(config, engine=replace(config.engine, gpu_memory_utilization=_SHARE))
         self._engine = ColocatedEngine(config, source, "cuda" if torch.cuda.is_available() else "cpu")
 
     def generate(

@@ -108,6 +108,11 @@ def test_with_ray_a_file_gives_a_policy_several_gpus_or_nodes(paper_pool: tuple[
     ]  # fmt: skip
     with pytest.raises(ValueError, match=r"offload_optimizer=True, but of a policy with several processes"):
         make_plan(paper_config(paper_pool, placement=str(path), backend="ray", offload_optimizer=True), cluster)
+    path.write_text("policy_0: {learner: [0/cuda:0-1]}\npolicy_1: {learner: [0/cuda:1]}\n")
+    with pytest.raises(
+        ValueError, match=r"placement gives 0/cuda:1 to policy_0, which has several GPUs, and to policy_1"
+    ):
+        make_plan(paper_config(paper_pool, placement=str(path), backend="ray"), cluster)
     path.write_text("policy_0: {learner: [0/cpu:0-1, 1/cpu:0-1]}\npolicy_1: {learner: [2/cpu:0-3]}\n")
     cores = described({"nodes": 3, "cpus": 4, "memory": "64GiB"})
     plan = make_plan(paper_config(paper_pool, placement=str(path), backend="ray"), cores)

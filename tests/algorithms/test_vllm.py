@@ -23,6 +23,7 @@ from algorithms import Trainer, TrainingConfig
 from algorithms.adapters import merged_weights
 from algorithms.config import EngineConfig, PolicyConfig
 from algorithms.devices import make_plan
+from algorithms.errors import EngineError
 from algorithms.learner import Learner
 from algorithms.losses import LossConfig
 from algorithms.planning.cluster import described
@@ -39,6 +40,8 @@ MakeLearner = Callable[..., Learner]
 
 class ShiftedEngine:
     """Samples with a copy of the model in Transformers, and says of every token a log-prob that is `shift` nats too low."""
+
+    max_length = None
 
     def __init__(self, model: Any, shift: float) -> None:
         self.model, self.shift = model, shift
@@ -278,6 +281,27 @@ def settings(**engine: Any) -> PolicyConfig:
     return replace(TrainingConfig().policies()[0], use_vllm=True, engine=EngineConfig(**{"mode": "server", **engine}))
 
 
+@pytest.mark.parametrize("answer", [b"<html>welcome</html>", b"{}"])
+def test_another_server_than_vllms_is_named(answer: bytes) -> None:
+    class Web(Server):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"" if self.path == "/health" else answer)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Web) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{listening.server_port}"
+        with pytest.raises((EngineError, ValueError), match=f"{url}.*(is it a vLLM server|takes no weights)"):
+            make_engine(settings(server_base_url=url), "nowhere", "cpu")
+        listening.shutdown()
+
+
+def test_a_folder_for_weights_that_is_none_is_named(server: tuple[type[Server], str]) -> None:
+    with pytest.raises(ValueError, match="vllm_server_weights_dir='/nonexistent' is no folder"):
+        make_engine(settings(server_base_url=server[1], server_weights_dir="/nonexistent"), "nowhere", "cpu")
+
+
 def test_a_server_gets_requests_and_weights(server: tuple[type[Server], str], tmp_path: Path) -> None:
     handler, url = server
     engine = make_engine(settings(server_base_url=url, server_weights_dir=str(tmp_path)), "nowhere", "cpu")
@@ -319,7 +343,9 @@ def test_what_a_server_refuses_is_said(server: tuple[type[Server], str]) -> None
 
 
 def test_a_server_that_is_not_there_is_named() -> None:
-    with pytest.raises(ValueError, match=r"vllm_server_base_url='http://127.0.0.1:9' does not answer within .*=0.2 s"):
+    with pytest.raises(
+        ValueError, match=r"vllm_server_base_url='http://127.0.0.1:9' is not ready within .*=0.2 s .*does not answer"
+    ):
         ServerEngine(settings(server_timeout=0.2), "http://127.0.0.1:9")
 
 
@@ -367,7 +393,7 @@ def test_the_plan_counts_a_share_of_a_gpu() -> None:
 
 def test_without_vllm_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(ValueError, match=r"use_vllm=True for policy_0 needs vLLM; .*mutual-rl\[vllm\]"):
+    with pytest.raises(ValueError, match=r"use_vllm=True for policy_0 needs vLLM; install it as docs/scale.md says"):
         load_policy(settings(), "cpu")
 
 
@@ -397,7 +423,14 @@ def test_use_vllm_is_per_policy_and_a_flag_without_value_is_all() -> None:
     [
         ({"vllm_mode": "remote"}, "vllm_mode='remote' is unknown; use one of colocate, server"),
         ({"vllm_gpu_memory_utilization": 1.5}, r"vllm_gpu_memory_utilization=1.5 is invalid; give a share in \(0, 1\]"),
-        ({"vllm_tensor_parallel_size": 0}, "vllm_tensor_parallel_size=0 is invalid"),
+        (
+            {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": ("localhost:8000", "http://b:1")},
+            "'localhost:8000' is no server's address",
+        ),
+        (
+            {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": ("http://b:1", "http://b:1/")},
+            "a server of its own",
+        ),
         ({"vllm_importance_sampling_clip_max": 0.5}, "vllm_importance_sampling_clip_max=0.5 is invalid"),
         ({"vllm_server_timeout": 0}, "vllm_server_timeout=0"),
         ({"vllm_max_model_length": 64}, "vllm_max_model_length=64 is invalid; it must exceed max_completion_length"),

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from transformers import (
     set_seed,
 )
 
+import algorithms.learner
 from algorithms.cli import main
 from algorithms.learner import Learner, LearnerConfig
 from algorithms.losses import LossConfig
@@ -203,6 +205,21 @@ def broken(folder: Path, rank: str, number: str, *arguments: str) -> None:
     command(folder, *arguments)
 
 
+def exhausted(folder: Path, rank: str, *arguments: str) -> None:
+    """The same, but one process has no memory in the middle of an update, while the others go on."""
+    plain, called = algorithms.learner.batch_loss, 0
+
+    def loss(*given: Any) -> Any:
+        nonlocal called
+        called += 1
+        if called == 2 and os.environ["RANK"] == rank:
+            raise torch.OutOfMemoryError("made up: out of memory")
+        return plain(*given)
+
+    algorithms.learner.batch_loss = loss
+    command(folder, *arguments)
+
+
 def full(folder: Path, *arguments: str) -> None:
     """The same, on a disk that gets full; PyTorch then has an error of its own."""
 
@@ -233,6 +250,7 @@ JOBS: dict[str, Callable[..., None]] = {
     "updates": updates,
     "command": command,
     "broken": broken,
+    "exhausted": exhausted,
     "full": full,
     "errors": errors,
 }
@@ -259,6 +277,8 @@ def fork(job: Callable[..., None], size: int, folder: Path, arguments: list[str]
                 code = 0
             except SystemExit as leaving:
                 code = int(leaving.code or 0)
+            except Exception:
+                traceback.print_exc()  # as Python does
             finally:
                 sys.stdout.flush()
                 sys.stderr.flush()

@@ -296,6 +296,14 @@ def test_a_process_that_dies_ends_the_run_and_is_named(tmp_path: Path) -> None:
     assert [path.name for path in list_checkpoints(tmp_path / "run")] == ["checkpoint-1"]
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_of_one_process_alone_is_shown_and_ends_all(tmp_path: Path, rank: int) -> None:
+    codes, stderr = launch("exhausted", 2, tmp_path / "run", str(rank), *FLAGS)
+    assert codes == [1, 1], stderr
+    assert "made up: out of memory" in stderr
+    assert "collective mismatch" not in stderr
+
+
 @pytest.mark.scale
 def test_a_process_that_stops_ends_the_run_in_time_and_is_named(tmp_path: Path) -> None:
     codes, stderr = launch("broken", 3, tmp_path / "run", "1", str(int(signal.SIGSTOP)), *FLAGS, MRL_RANK_TIMEOUT="20")
