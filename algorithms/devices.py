@@ -31,26 +31,31 @@ def make_plan(config: TrainingConfig, cluster: Cluster | None = None) -> Plan:
 
     Args:
         config: the run's.
-        cluster: where each policy has processes of its own: with the Ray backend as it runs them, otherwise also with rollout
-            engines. None is where the run would be: in this process, in those of `torchrun`, or on Ray's cluster.
+        cluster: where the run would be, with the same processes; None is what there is: this machine, the processes of
+            `torchrun`, or Ray's cluster.
 
     Raises:
         ValueError: if settings make no sense in shards, a device does not exist, Ray's cluster does not answer, or the policies
             do not fit: then the message says what would fit.
     """
     ranks = join_ranks()
-    processes: Processes = "ray" if config.backend == "ray" else "engines"
+    processes: Processes = "ray" if config.backend == "ray" else "one"
     devices = None
-    if cluster is None and ranks.size > 1:
+    if ranks.size > 1:
         check_torchrun(config)
-        processes, cluster = "torchrun", _of_ranks(ranks, ranks.device(config.device))
+        processes, cluster = "torchrun", cluster or _of_ranks(ranks, ranks.device(config.device))
         devices = cluster.devices()
     elif cluster is None and config.backend == "ray":
         from algorithms.backends.ray import cluster_of  # Ray is optional
 
         cluster = cluster_of(config.ray_address)
     elif cluster is None:
-        processes, cluster = "one", discovered()
+        cluster = discovered()
+    if processes == "one" and len(cluster.nodes) > 1:
+        raise ValueError(
+            f"cluster has {len(cluster.nodes)} nodes, but backend='local' runs on one; set backend ray, or begin the run with "
+            "torchrun"
+        )
     policies = config.policies()
     models = [read_model(policy, load_model_config(policy)) for policy in policies]
     works = [read_work(policy, config) for policy in policies]
@@ -76,8 +81,9 @@ def make_plan(config: TrainingConfig, cluster: Cluster | None = None) -> Plan:
             else "no single setting makes it fit; use smaller models"
         )
         raise ValueError(f"{error}; {advice}") from error
-    if processes == "ray" and any(len(placement.processes_of_learner) > 1 for placement in plan.placements):
-        check_sharding(config)
+    if processes == "ray":
+        in_shards = {placement.name for placement in plan.placements if len(placement.processes_of_learner) > 1}
+        check_sharding(config, [policy for policy in policies if policy.name in in_shards])
     return replace(plan, threads=config.num_threads or _threads(plan, processes))
 
 
@@ -117,8 +123,6 @@ def _threads(plan: Plan, processes: Processes) -> int:
     """CPU threads of a process: what its largest policy can use, or beside GPUs as many as PyTorch likes; of a node's cores
     policies with processes of their own have equal parts.
     """
-    if processes == "engines":
-        return plan.threads
     if processes == "ray":
         learners = [placement.processes_of_learner for placement in plan.placements]
         nodes = Counter(device.node for devices in learners for device in devices)

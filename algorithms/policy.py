@@ -293,8 +293,13 @@ def has_complete_box(text: str) -> bool:
     return False
 
 
-def load_policy(config: PolicyConfig, device: str) -> Policy:
+def load_policy(config: PolicyConfig, device: str, engine: Engine | None = None) -> Policy:
     """Load a policy as its configuration says.
+
+    Args:
+        config: the policy's settings.
+        device: where its model is to be.
+        engine: samples instead of the model; by default one is made, if the configuration asks for it.
 
     Raises:
         ValueError: if model, tokenizer, template or engine cannot be loaded or do not fit together.
@@ -318,7 +323,8 @@ def load_policy(config: PolicyConfig, device: str) -> Policy:
     use_grouped_attention(model)
     use_fused_norms(model)
     add_adapter(model, config, source)
-    engine = make_engine(config, base_source(source), device)
+    if engine is None:
+        engine = make_engine(config, base_source(source), device)
     return Policy(config.name, model, tokenizer, load_renderer(config, tokenizer), engine)
 
 

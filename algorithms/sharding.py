@@ -17,7 +17,7 @@ What must be otherwise than in one process is here:
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -29,7 +29,7 @@ from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from transformers import PreTrainedModel
 
-from algorithms.config import TrainingConfig
+from algorithms.config import PolicyConfig, TrainingConfig
 from algorithms.learner import Learner, LearnerConfig, Passes
 from algorithms.logprobs import TokenLogProbs
 from algorithms.optimization import MasterOptimizer, all_finite
@@ -37,26 +37,33 @@ from algorithms.packing import Packed
 from algorithms.ranks import Ranks
 
 
-def check_sharding(config: TrainingConfig) -> None:
+def check_sharding(config: TrainingConfig, policies: Sequence[PolicyConfig]) -> None:
     """Refuse settings that make no sense for a model in shards.
+
+    Args:
+        config: the run's.
+        policies: those in shards.
 
     Raises:
         ValueError: naming the field and the remedy.
     """
-    if config.offload_optimizer:
+    if config.offload_optimizer and policies:
         raise ValueError(
             "offload_optimizer=True, but of a policy with several processes the optimizer's state is sharded instead; leave it "
             "out, and take more processes if memory is short"
         )
-    if any(config.load_in_4bit):
-        raise ValueError(
-            "load_in_4bit=True, but weights in four bits cannot be sharded; leave it out, or use one process for each policy"
-        )
-    if any(config.use_vllm):
-        raise ValueError(
-            "use_vllm=True, but a policy with several processes samples from the model that it trains; leave it out, or use "
-            "one process for each policy"
-        )
+    for policy in policies:
+        if policy.load_in_4bit:
+            raise ValueError(
+                f"load_in_4bit=True for {policy.name}, but weights in four bits cannot be sharded; leave it out, or use one "
+                "process for each policy"
+            )
+        engine = policy.engine
+        if policy.use_vllm and engine.mode == "server" and engine.server_base_url is None:
+            raise ValueError(
+                f"vllm_mode='server', but {policy.name} has several processes, each with an engine of its own, or engines on "
+                "other devices; set vllm_mode colocate"
+            )
 
 
 def check_torchrun(config: TrainingConfig) -> None:
@@ -65,7 +72,12 @@ def check_torchrun(config: TrainingConfig) -> None:
     Raises:
         ValueError: naming the field and the remedy.
     """
-    check_sharding(config)
+    if any(config.use_vllm):
+        raise ValueError(
+            "use_vllm=True, but under torchrun policies sample from the models that they train; leave it out, or set backend "
+            "ray and begin the run without torchrun"
+        )
+    check_sharding(config, config.policies())
     if config.backend == "ray":
         raise ValueError(
             "backend='ray', but torchrun has begun the processes already; leave backend out, or start the run without torchrun"

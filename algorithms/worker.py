@@ -20,6 +20,7 @@ from algorithms.evaluation import evaluate, summarize
 from algorithms.metrics import completion_metrics, exchange_metrics, staleness_metrics
 from algorithms.policy import Policy, load_policy
 from algorithms.ranks import ALONE, Ranks
+from algorithms.rollouts.engine import Engine
 from algorithms.rollouts.sampling import SamplingConfig
 from algorithms.samples import Group, Sample
 from algorithms.setup import make_learner
@@ -63,7 +64,7 @@ class Lesson:
 
 
 class SharedAnswers:
-    """A policy whose processes share the prompts; it answers like the policy alone.
+    """A policy whose processes share the prompts, unless it has an engine for all of them; it answers like the policy alone.
 
     Args:
         policy: as this process has it.
@@ -85,8 +86,9 @@ class SharedAnswers:
         progress: Callable[[int], None] | None = None,
     ) -> list[list[Completion]]:
         """P lists of G completions of P prompts; see `Policy.generate`."""
-        rank, size = self._ranks.rank, self._ranks.size
-        mine = range(rank, len(prompts), size)
+        engine = self._policy.engine
+        size = 1 if engine is not None and engine.answers_all else self._ranks.size
+        mine = range(self._ranks.rank, len(prompts) if self._ranks.rank < size else 0, size)
         own = self._ranks.together(
             lambda: (
                 self._policy.generate(
@@ -118,6 +120,7 @@ class Worker:
         total_steps: of the run, for the learning rate's schedule.
         output_dir: the run's folder.
         ranks: the processes that have this worker, all of which must be asked the same.
+        engine: samples instead of the policy's model; by default one is made, if the configuration asks for it.
 
     Raises:
         ValueError: if model, tokenizer, template or optimizer cannot be loaded or do not fit together.
@@ -136,11 +139,12 @@ class Worker:
         total_steps: int,
         output_dir: Path,
         ranks: Ranks = ALONE,
+        engine: Engine | None = None,
     ) -> None:
         self.config = config
         self.name = name
         self.algorithm = algorithm
-        self.policy = load_policy(next(p for p in config.policies() if p.name == name), device)
+        self.policy = load_policy(next(p for p in config.policies() if p.name == name), device, engine)
         self.learner = make_learner(config, self.policy, total_steps, output_dir, ranks)
         self._ranks = ranks
         self._answerer = SharedAnswers(self.policy, ranks)

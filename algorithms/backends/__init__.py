@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from algorithms.algorithm import Algorithm
@@ -42,7 +43,12 @@ def make_backend(
         return RayBackend(config, algorithms, plan, total_steps, output_dir)
     return LocalBackend(
         [
-            Worker(config, name, algorithm, plan.device(name), total_steps, output_dir)
+            Worker(_as_planned(config, plan, name), name, algorithm, plan.device(name), total_steps, output_dir)
             for name, algorithm in algorithms.items()
         ]
     )
+
+
+def _as_planned(config: TrainingConfig, plan: Plan, name: str) -> TrainingConfig:
+    """The settings with which a policy fits where the plan has it."""
+    return replace(config, offload_optimizer=plan.placement(name).work.offload)

@@ -1,8 +1,9 @@
 """Every worker in Ray actors of its own, wherever the cluster has room: all policies roll out and learn at once.
 
 A policy has an actor for each process of its plan; several hold it in shards (`algorithms/sharding.py`), and are asked the
-same. The driver keeps environment, verification and exchange. The workers write checkpoints into the run's folder, which must
-be on a file system that all nodes share (a single machine has one).
+same. Where the plan has engines on other devices, each is an actor, too, which the policy's first process asks. The driver
+keeps environment, verification and exchange. The workers write checkpoints into the run's folder, which must be on a file
+system that all nodes share (a single machine has one).
 """
 
 from __future__ import annotations
@@ -14,29 +15,34 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # PyTorch's documentation names it so
 from transformers.utils import logging as transformers_logging
 
+from algorithms.adapters import base_source
 from algorithms.algorithm import Algorithm
-from algorithms.config import TrainingConfig
+from algorithms.config import PolicyConfig, TrainingConfig
 from algorithms.devices import Plan
-from algorithms.errors import RankLostError, WorkerLostError
+from algorithms.errors import WorkerLostError
 from algorithms.planning.cluster import THREADS, Cluster, Node, discovered, memory_of
+from algorithms.planning.estimates import weight_bytes
+from algorithms.policy import model_source
 from algorithms.ranks import ALONE, Ranks, meet
+from algorithms.rollouts.remote import RemoteEngine
+from algorithms.rollouts.vllm import ColocatedEngine, require_vllm
 from algorithms.worker import Lesson, Rollouts, Worker
 from mrl_env.types import Message, Problem
 
 logger = logging.getLogger(__name__)
 
 _OBJECT_STORE = 128 * 1024**2
-"""Bytes of shared memory of a cluster that is started here: prompts and completions pass through it, never weights."""
+"""Bytes of shared memory of a cluster that is started here, for prompts and completions."""
 
 _LOOK_TIMEOUT = 60.0
 """Seconds in which a node has to say what it has."""
@@ -70,6 +76,19 @@ def seats(plan: Plan) -> dict[str, list[Seat]]:
     }
 
 
+def engine_seats(plan: Plan) -> dict[str, list[Seat]]:
+    """For each policy those of its engines, if they have devices of their own: whole GPUs, or cores."""
+    return {
+        placement.name: [
+            Seat({"CPU": len(devices)}, "cpu")
+            if devices[0].kind == "cpu"
+            else Seat({"CPU": 1, "GPU": len(devices)}, "cuda:0")
+            for devices in placement.engines
+        ]
+        for placement in plan.placements
+    }
+
+
 @dataclass(frozen=True)
 class Place:
     """Where an actor runs: its node's address and id, and its process there."""
@@ -82,6 +101,22 @@ class Place:
         return f"process {self.process} on node {self.address} ({self.node[:8]})"
 
 
+@dataclass
+class Crew:
+    """Actors that do the same.
+
+    Attributes:
+        kind: what each of them is, if there are several.
+        seats: what Ray reserves for each.
+        actors, places: once they have begun.
+    """
+
+    kind: Literal["shard", "engine"]
+    seats: Sequence[Seat]
+    actors: list[Any] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class Meeting:
     """Where the first of a policy's processes listens."""
@@ -90,8 +125,8 @@ class Meeting:
     port: int
 
 
-class RemoteWorker:
-    """A `Worker`, or one of those that hold a policy in shards, in a process of its own.
+class Remote:
+    """What is in a process of its own, and made there.
 
     Args:
         folder: the driver's working folder, to which relative paths refer.
@@ -100,9 +135,6 @@ class RemoteWorker:
 
     def __init__(self, folder: Path, threads: int) -> None:
         self._folder = folder
-        self._ranks = ALONE
-        self._store: TCPStore | None = None
-        self._worker: Worker | None = None
         transformers_logging.disable_progress_bar()
         torch.set_num_threads(threads)
 
@@ -112,23 +144,11 @@ class RemoteWorker:
 
         return Place(ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id(), os.getpid())
 
-    def open_store(self) -> Meeting:
-        """Where the other processes of the policy can find this one, which is the first."""
-        store = TCPStore(self.place().address, 0, is_master=True, wait_for_workers=False)
-        self._store = store
-        return Meeting(store.host, store.port)
-
-    def build(self, rank: int, size: int, meeting: Meeting | None, *arguments: Any) -> None:
-        """Meet the policy's other processes, and make the worker; see `Worker`.
-
-        Args:
-            rank: this process's number.
-            size: how many there are.
-            meeting: where the first one is found, if there are several.
-            *arguments: the worker's.
+    def enter(self) -> None:
+        """Go to the driver's working folder.
 
         Raises:
-            ValueError: if it cannot be made, or the driver's working folder is not here.
+            ValueError: if it is not here.
         """
         try:
             os.chdir(self._folder)
@@ -137,10 +157,43 @@ class RemoteWorker:
                 f"the working folder {self._folder} does not exist on node {self.place().address}; start the run in a folder "
                 "that all nodes share"
             ) from error
+
+
+class RemoteWorker(Remote):
+    """A `Worker`, or one of those that hold a policy in shards."""
+
+    def __init__(self, folder: Path, threads: int) -> None:
+        super().__init__(folder, threads)
+        self._ranks = ALONE
+        self._store: TCPStore | None = None
+        self._worker: Worker | None = None
+
+    def open_store(self) -> Meeting:
+        """Where the other processes of the policy can find this one, which is the first."""
+        store = TCPStore(self.place().address, 0, is_master=True, wait_for_workers=False)
+        self._store = store
+        return Meeting(store.host, store.port)
+
+    def build(
+        self, rank: int, size: int, meeting: Meeting | None, engines: Sequence[Any], arguments: tuple[Any, ...]
+    ) -> None:
+        """Meet the policy's other processes, and make the worker; see `Worker`.
+
+        Args:
+            rank: this process's number.
+            size: how many there are.
+            meeting: where the first one is found, if there are several.
+            engines: actors that sample for the policy; none if its processes do.
+            arguments: the worker's.
+
+        Raises:
+            ValueError: if it cannot be made, or the driver's working folder is not here.
+        """
+        self.enter()
         if meeting is not None:
             store = self._store or TCPStore(meeting.host, meeting.port)
             self._ranks = meet(store, rank, size)
-        self._worker = self._ranks.together(partial(_make, arguments, self._ranks))
+        self._worker = self._ranks.together(partial(_make, arguments, self._ranks, engines))
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Call one of the worker's methods; of several processes all have to be asked, and the first answers."""
@@ -148,9 +201,35 @@ class RemoteWorker:
         return answer if self._ranks.first else None
 
 
-def _make(arguments: tuple[Any, ...], ranks: Ranks) -> Worker:
+class RemoteEngineProcess(Remote):
+    """One of the engines behind a `RemoteEngine`."""
+
+    def build(self, config: PolicyConfig, device: str, gpus: int) -> None:
+        """Make the engine, without weights.
+
+        Args:
+            config: the policy's.
+            device: the first one, as this process sees it.
+            gpus: that the weights are split over.
+
+        Raises:
+            ValueError: if vLLM is missing, or cannot run the model.
+        """
+        self.enter()
+        require_vllm(f"use_vllm=True for {config.name}", "leave use_vllm out")
+        source = base_source(model_source(config.model_name_or_path))
+        self._engine = ColocatedEngine(config, source, device, empty=True, alone=True, tensor_parallel=gpus)
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Call one of the engine's methods."""
+        return getattr(self._engine, method)(*arguments)
+
+
+def _make(arguments: tuple[Any, ...], ranks: Ranks, engines: Sequence[Any]) -> Worker:
     config, name, algorithm, device, total_steps, output_dir = arguments
-    return Worker(config, name, algorithm, device, total_steps, output_dir, ranks)
+    settings = next(policy for policy in config.policies() if policy.name == name)
+    engine = RemoteEngine(name, settings, engines) if engines else None
+    return Worker(config, name, algorithm, device, total_steps, output_dir, ranks, engine)
 
 
 class RayBackend:
@@ -177,15 +256,17 @@ class RayBackend:
         output_dir: Path,
     ) -> None:
         self._timeout = config.worker_timeout
-        self._seats = seats(plan)
+        own = seats(plan)
         self._arguments = {
-            name: (config, name, algorithm, self._seats[name][0].device, total_steps, output_dir.resolve())
+            name: (config, name, algorithm, own[name][0].device, total_steps, output_dir.resolve())
             for name, algorithm in algorithms.items()
         }
-        self._actors: dict[str, list[Any]] = {}
-        self._places: dict[str, list[Place]] = {}
+        self._policies = {policy.name: policy for policy in config.policies()}
+        self._workers = {name: Crew("shard", own[name]) for name in algorithms}
+        self._engines = {name: Crew("engine", found) for name, found in engine_seats(plan).items() if found}
         self._group: Any = None
-        self._joined = connect(config.ray_address, sum(seat.resources["CPU"] for seat in chain(*self._seats.values())))
+        weights = sum(weight_bytes(p.model, p.work) for p in plan.placements if p.engine)
+        self._joined = connect(config.ray_address, sum(seat.resources["CPU"] for seat in self._seats), weights)
         try:
             self._begin()
         except BaseException:
@@ -252,18 +333,27 @@ class RayBackend:
             ray.shutdown()
             self._joined = False
 
+    @property
+    def _crews(self) -> list[Crew]:
+        return [*self._workers.values(), *self._engines.values()]
+
+    @property
+    def _seats(self) -> list[Seat]:
+        return [seat for crew in self._crews for seat in crew.seats]
+
     def _end(self) -> None:
         """End all actors."""
         import ray
 
         if not ray.is_initialized():
             return
-        for actor in chain(*self._actors.values()):
-            ray.kill(actor, no_restart=True)
-        for place in chain(*self._places.values()):
-            if place.node == ray.get_runtime_context().get_node_id():
-                _kill_here(place.process)
-        self._actors, self._places = {}, {}
+        for crew in self._crews:
+            for actor in crew.actors:
+                ray.kill(actor, no_restart=True)
+            for place in crew.places:
+                if place.node == ray.get_runtime_context().get_node_id():
+                    _kill_here(place.process)
+            crew.actors, crew.places = [], []
         if self._group is not None:
             ray.util.remove_placement_group(self._group)
             self._group = None
@@ -272,61 +362,78 @@ class RayBackend:
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        bundles = [dict(seat.resources) for seat in chain(*self._seats.values())]
+        bundles = [dict(seat.resources) for seat in self._seats]
         self._group = ray.util.placement_group(bundles, strategy="PACK")
         if not self._group.wait(1):
             logger.warning("waiting for a cluster with %s; it has %s", bundles, _free(ray))
             if not self._group.wait(self._timeout):
                 raise WorkerLostError(
-                    f"{', '.join(self._seats)}: Ray had no room for {bundles} within {self._timeout:g} s; it has "
+                    f"{', '.join(self._workers)}: Ray had no room for {bundles} within {self._timeout:g} s; it has "
                     f"{_free(ray)}. Add nodes, or set num_threads or device so that the policies need less"
                 )
-        # An actor that dies is not begun anew by Ray: all policies have to go back to one step together.
-        actor_class = ray.remote(max_restarts=0, max_task_retries=0)(RemoteWorker)
         bundle = count()
-        for name, own in self._seats.items():
-            self._actors[name] = [
+        for crew in self._crews:
+            # An actor that dies is not begun anew by Ray: all policies have to go back to one step together.
+            actor_class = ray.remote(max_restarts=0, max_task_retries=0)(_ACTORS[crew.kind])
+            crew.actors = [
                 actor_class.options(
                     num_cpus=seat.resources["CPU"],
                     num_gpus=seat.resources.get("GPU", 0),
                     scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, next(bundle)),
                 ).remote(Path.cwd(), int(seat.resources["CPU"]))
-                for seat in own
+                for seat in crew.seats
             ]
-        asked = {name: [actor.place.remote() for actor in actors] for name, actors in self._actors.items()}
-        self._places = self._gather(asked, "begin")
-        for name in self._places:
-            for rank in range(len(self._places[name])):
-                logger.info("%s", self._about(name, rank))
-        several = {name: [actors[0].open_store.remote()] for name, actors in self._actors.items() if len(actors) > 1}
-        meetings = {name: found[0] for name, found in self._gather(several, "open a port").items()}
-        building = {
+        for crews in (self._workers, self._engines):
+            places = self._gather(
+                crews, {n: [a.place.remote() for a in crew.actors] for n, crew in crews.items()}, "begin"
+            )
+            for name, crew in crews.items():
+                crew.places = places[name]
+                for rank in range(len(crew.actors)):
+                    logger.info("%s", _about(name, crew, rank))
+        making = {
             name: [
-                actor.build.remote(rank, len(actors), meetings.get(name), *self._arguments[name])
-                for rank, actor in enumerate(actors)
+                actor.build.remote(self._policies[name], seat.device, int(seat.resources.get("GPU", 1)))
+                for actor, seat in zip(crew.actors, crew.seats, strict=True)
             ]
-            for name, actors in self._actors.items()
+            for name, crew in self._engines.items()
         }
-        self._gather(building, "load its model")
+        several = {n: [crew.actors[0].open_store.remote()] for n, crew in self._workers.items() if len(crew.actors) > 1}
+        meetings = {name: found[0] for name, found in self._gather(self._workers, several, "open a port").items()}
+        building = {}
+        for name, crew in self._workers.items():
+            engines = self._engines[name].actors if name in self._engines else []
+            building[name] = [
+                actor.build.remote(rank, len(crew.actors), meetings.get(name), engines, self._arguments[name])
+                for rank, actor in enumerate(crew.actors)
+            ]
+        self._gather(self._workers, building, "load its model")
+        self._gather(self._engines, making, "begin with vLLM")
 
     def _ask(
         self, method: str, arguments: Mapping[str, Sequence[Any]], answered: Callable[[], None] | None = None
     ) -> dict[str, Any]:
         """Call one method of some workers at once; their answers."""
-        actors = self._actors
-        if not actors:
+        if not all(crew.actors for crew in self._crews):
             raise WorkerLostError(f"{', '.join(arguments)}: the workers have been ended")
-        calls = {name: [actor.ask.remote(method, *mine) for actor in actors[name]] for name, mine in arguments.items()}
-        return {name: answers[0] for name, answers in self._gather(calls, method, answered).items()}
+        calls = {
+            name: [actor.ask.remote(method, *mine) for actor in self._workers[name].actors]
+            for name, mine in arguments.items()
+        }
+        return {name: answers[0] for name, answers in self._gather(self._workers, calls, method, answered).items()}
 
     def _gather(
-        self, calls: Mapping[str, Sequence[Any]], what: str, answered: Callable[[], None] | None = None
+        self,
+        crews: Mapping[str, Crew],
+        calls: Mapping[str, Sequence[Any]],
+        what: str,
+        answered: Callable[[], None] | None = None,
     ) -> dict[str, list[Any]]:
-        """The answers of each policy's processes; `answered` is called whenever a policy's first one has answered.
+        """What some of each policy's actors answer; `answered` is called whenever a policy's first one has answered.
 
         Raises:
-            WorkerLostError: naming the first process that is lost, or those that are late.
-            Exception: what a worker raised itself.
+            WorkerLostError: naming the first actor that is lost, or those that are late.
+            Exception: what an actor raised itself.
         """
         import ray
 
@@ -336,33 +443,35 @@ class RayBackend:
         while waiting:
             ready, _ = ray.wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
             if not ready:
-                late = "; ".join(self._about(name, rank) for name, rank in waiting.values())
+                late = "; ".join(_about(name, crews[name], rank) for name, rank in waiting.values())
                 raise WorkerLostError(f"{late}: no answer to {what!r} within worker_timeout={self._timeout:g} s")
             name, rank = waiting.pop(ready[0])
             try:
                 answers[name, rank] = ray.get(ready[0])
             except ray.exceptions.RayTaskError as error:
-                if isinstance(error.cause, RankLostError):  # this one can be begun anew
-                    raise WorkerLostError(f"{self._about(name, rank)}: {error.cause}") from error
+                if isinstance(error.cause, WorkerLostError):  # of another process, which can be begun anew
+                    raise WorkerLostError(f"{_about(name, crews[name], rank)}: {error.cause}") from error
                 raise (error.cause or error) from error
             except ray.exceptions.RayError as error:
                 raise WorkerLostError(
-                    f"{self._about(name, rank)}: lost while it was asked to {what!r} ({type(error).__name__}: "
+                    f"{_about(name, crews[name], rank)}: lost while it was asked to {what!r} ({type(error).__name__}: "
                     f"{str(error).partition(chr(10))[0]})"
                 ) from error
             if answered is not None and rank == 0:
                 answered()
         return {name: [answers[name, rank] for rank in range(len(own))] for name, own in calls.items()}
 
-    def _about(self, name: str, rank: int) -> str:
-        """A policy, its actor, and where that is."""
-        actors, places = self._actors.get(name), self._places.get(name)
-        if actors is None:
-            return name
-        shard = f"shard {rank} of {len(actors)}, " if len(actors) > 1 else ""
-        return (
-            f"{name} ({shard}actor {actors[rank]._actor_id.hex()}, {'not begun' if places is None else places[rank]})"
-        )
+
+_ACTORS = {"shard": RemoteWorker, "engine": RemoteEngineProcess}
+
+
+def _about(name: str, crew: Crew, rank: int) -> str:
+    """A policy, one of its actors, and where that is."""
+    if not crew.actors:
+        return name
+    which = f"{crew.kind} {rank} of {len(crew.actors)}, " if crew.kind == "engine" or len(crew.actors) > 1 else ""
+    where = crew.places[rank] if crew.places else "not begun"
+    return f"{name} ({which}actor {crew.actors[rank]._actor_id.hex()}, {where})"
 
 
 def cluster_of(address: str | None) -> Cluster:
@@ -430,12 +539,13 @@ def _ray() -> Any:
     return ray
 
 
-def connect(address: str | None, cpus: float) -> bool:
+def connect(address: str | None, cpus: float, weights: int = 0) -> bool:
     """Join the cluster at an address, or that of RAY_ADDRESS, or start one here; one that this process is in already serves.
 
     Args:
         address: of a running cluster.
         cpus: that a cluster started here offers at least.
+        weights: bytes that pass from learners to engines at a time.
 
     Returns:
         Whether this process was in no cluster before.
@@ -451,7 +561,7 @@ def connect(address: str | None, cpus: float) -> bool:
         ray.init(
             address="local",
             num_cpus=max(int(cpus), os.cpu_count() or 1),
-            object_store_memory=_OBJECT_STORE,
+            object_store_memory=_OBJECT_STORE + weights,
             include_dashboard=False,
             logging_level=logging.WARNING,
         )

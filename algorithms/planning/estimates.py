@@ -98,12 +98,12 @@ class Model:
 
 @dataclass(frozen=True)
 class Vllm:
-    """A vLLM on the learner's device.
+    """A vLLM, on the learner's device or on others.
 
     Attributes:
         cache: bytes of keys and values, on a CPU.
-        share: of a GPU's memory, weights included.
-        sleeps: whether it lets go of a GPU while the policy learns.
+        share: of the learner's GPU's memory, weights included.
+        sleeps: whether it lets go of that GPU while the policy learns.
     """
 
     cache: int
@@ -129,7 +129,7 @@ class Work:
         reference: whether the policy as it began is needed, for a KL.
         offload: whether masters and optimizer state are out of the way while they are not needed.
         threads: CPU threads, where they are given.
-        vllm: what samples beside the learner; None if its own model does, or a server elsewhere.
+        vllm: what samples; None if the policy's own model does, or a server that runs already.
         model_name, algorithm: as configured, for the table.
     """
 
@@ -322,20 +322,16 @@ def learner_memory(model: Model, work: Work, devices: int, kind: Kind) -> Memory
     return Memory(-(-resting // devices) + beside, learning + aside, host=aside)
 
 
-def sharded_memory(model: Model, work: Work, processes: int, rows: int, kind: Kind) -> Memory:
+def sharded_memory(model: Model, work: Work, processes: int, kind: Kind) -> Memory:
     """What each of the processes takes over which a policy is sharded, and which have it whole, too, but in its updates.
 
-    The whole model samples, also so many rows at a time; the policy as it began is a second one, in shards. What is trained
-    has float32 shards, which are the masters, so there are none of a lower precision beside them.
+    The policy as it began is a second model, in shards. What is trained has float32 shards, which are the masters, so there are
+    none of a lower precision beside them.
     """
     shard, whole = learner_memory(model, work, processes, kind), weight_bytes(model, work)
     second = whole - reference_bytes(model, work) if work.reference else 0
     only_masters = 0 if work.dtype == "fp32" else model.trained * _BYTES[work.dtype]
-    return Memory(
-        shard.resting + whole - (only_masters - second) // processes,
-        max(0, shard.learning - whole),
-        sampling_memory(model, work, rows, kind),
-    )
+    return Memory(shard.resting + whole - (only_masters - second) // processes, max(0, shard.learning - whole))
 
 
 def sampling_memory(model: Model, work: Work, rows: int, kind: Kind) -> int:
@@ -347,25 +343,34 @@ def sampling_memory(model: Model, work: Work, rows: int, kind: Kind) -> int:
 def with_sampling(memory: Memory, model: Model, work: Work, rows: int, kind: Kind, device_memory: int) -> Memory:
     """A learner's memory on one device, and what sampling there adds: to its own model, or with a vLLM beside it.
 
-    vLLM keeps its share while the policy learns, unless it sleeps: then its weights lie in the host's memory. On a CPU it has
-    the head apart from the embeddings, and a packed copy of it, beside keys and values and `VLLM_BYTES`.
+    vLLM keeps its share while the policy learns, unless it sleeps: then its weights lie in the host's memory.
     """
     if work.vllm is None:
         return replace(memory, sampling=sampling_memory(model, work, rows, kind))
-    weights = model.parameters * _BYTES[work.dtype]
     if kind == "cpu":
-        heads = (1 if model.embeddings else 2) * model.head * _BYTES[work.dtype]
-        return replace(memory, resting=memory.resting + weights + heads + work.vllm.cache + VLLM_BYTES)
+        return replace(memory, resting=memory.resting + _vllm_on_cores(model, work, work.vllm))
     share = int(work.vllm.share * device_memory)
     if work.vllm.sleeps:
-        return replace(memory, sampling=share, host=memory.host + weights)
+        return replace(memory, sampling=share, host=memory.host + model.parameters * _BYTES[work.dtype])
     return replace(memory, resting=memory.resting + share)
 
 
-def engine_memory(model: Model, work: Work, rows: int, parts: int) -> int:
-    """What a rollout engine with weights of its own takes on each of the devices that share one copy."""
+def engine_memory(model: Model, work: Work, rows: int, parts: int, kind: Kind) -> int:
+    """What a vLLM with devices of its own takes on each of those that share one copy of the weights.
+
+    Of a GPU it is what it cannot do without: it takes nearly all that there is.
+    """
+    if kind == "cpu":
+        assert work.vllm is not None
+        return _vllm_on_cores(model, work, work.vllm)
     weights = model.parameters * _BYTES[work.dtype]
     return -(-weights // parts) + cache_bytes(model, work, rows, parts)
+
+
+def _vllm_on_cores(model: Model, work: Work, vllm: Vllm) -> int:
+    """Weights, the head apart from the embeddings and a packed copy of it, keys and values, and `VLLM_BYTES`."""
+    heads = (1 if model.embeddings else 2) * model.head
+    return (model.parameters + heads) * _BYTES[work.dtype] + vllm.cache + VLLM_BYTES
 
 
 def micro_batch(work: Work, devices: int) -> int:

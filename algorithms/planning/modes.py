@@ -1,13 +1,13 @@
 """Who gets what: the modes of placement, each a function from the pool and the devices to one placement per policy.
 
-`shared`: policies take turns on all devices; what a policy does not need while it waits lies in the host's memory.
-`dedicated`: each policy has its own devices, so many that all finish a step at about the same time; of several devices some
-learn and others sample. `colocated`: each policy has its own devices, which all learn and all sample, in turn. A fourth way is
-a file that says it all.
+`shared`: each policy on one device, which it may share with others; in one process they take turns, and if need be what a
+policy does not need while it waits lies in the host's memory. `dedicated`: each policy has its own devices, so many that all
+finish a step at about the same time; with vLLM, of several devices some learn and others sample. `colocated`: each policy has
+its own devices, which all learn and all sample, in turn. A fourth way is a file that says it all.
 
-A policy on a single device, or on the cores of a node, samples from the model that it trains; so do policies in shards, of
-which each process has the whole model, too. Others have an engine with weights of its own. Policies are told apart by their
-names and needs, never by their order.
+A policy samples from the model that it trains, or from a copy in vLLM: beside the learner, in each of its processes, or on
+devices of its own, which is what the plan calls an engine. Policies are told apart by their names and needs, never by their
+order.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from algorithms.planning.cluster import Cluster, Device, parse_devices, readable
 from algorithms.planning.estimates import Memory, Model, Work
 from algorithms.planning.plan import Placement, Plan, Role, Room
 
-Processes = Literal["one", "torchrun", "ray", "engines"]
+Processes = Literal["one", "torchrun", "ray"]
 """Whose the processes are. `one`: all of it is one process, in which a policy has one device. `torchrun`: one for each GPU, or
 each node's cores, over all of which each policy is in shards. `ray`: each policy's own, one for each of its GPUs or nodes, over
-which it is in shards. `engines`: the same, and others for rollouts; nothing runs such a plan yet."""
+which it is in shards, and one for each engine."""
 
 
 class DoesNotFitError(ValueError):
@@ -48,7 +48,7 @@ class Pool:
     policies: tuple[tuple[Model, Work], ...]
     cluster: Cluster
     devices: tuple[Device, ...]
-    processes: Processes = "engines"
+    processes: Processes
 
     @property
     def taken_in_turns(self) -> bool:
@@ -81,9 +81,9 @@ def make(pool: Pool, mode: str, assignment: Mapping[str, Any] | None = None) -> 
     if assignment is not None:
         placements, turns = explicit(pool, assignment), pool.taken_in_turns
     elif mode == "shared":
-        placements, turns = shared(pool), pool.processes != "ray"
+        placements, turns = shared(pool), pool.taken_in_turns
     else:
-        placements, turns = divided(pool, engine=mode == "colocated"), pool.taken_in_turns
+        placements, turns = divided(pool, mode), pool.taken_in_turns
     threads = max(placement.threads for placement in placements)
     plan = Plan(tuple(placements), pool.cluster, mode, turns, pool.taken_in_turns, threads)
     for room in plan.overloaded():
@@ -98,39 +98,22 @@ def make(pool: Pool, mode: str, assignment: Mapping[str, Any] | None = None) -> 
 
 
 def shared(pool: Pool) -> list[Placement]:
-    """Policies that share devices. In one process, and with Ray, each is on one device, the first policy on the first; else
-    each is on all of them, and they take turns.
+    """Policies that share devices: under `torchrun` each is on all of them, else on one.
 
-    Of a cluster's GPUs as many are taken as are fastest, the same number on each node.
+    What waits in one process is put aside if its GPU is too small otherwise.
     """
     if pool.processes == "torchrun":
-        return [_in_shards(pool, model, work, pool.devices) for model, work in pool.policies]
-    if pool.processes in ("one", "ray") and pool.on_gpus:
-        count = len(pool.devices)
-        return [place(pool, m, w, [pool.devices[i % count]]) for i, (m, w) in enumerate(pool.policies)]
-    if not pool.on_gpus:
-        return _in_turns_on_cores(pool)
-    aside = len(pool.policies) > 1
-    policies = [(model, replace(work, offload=work.offload or aside)) for model, work in pool.policies]
-    rows = min(work.update_rows for _, work in policies)
-    nodes = pool.nodes
-    best: tuple[tuple[float, float, int], list[Placement]] | None = None
-    for count in range(1, len(nodes) + 1):
-        for gpus in range(1, len(nodes[count - 1]) + 1):
-            devices = [device for node in nodes[:count] for device in node[:gpus]]
-            if count * gpus > max(1, rows) or len(devices) < count * gpus:
-                continue
-            found = [place(pool, m, w, devices, devices if len(devices) > 1 else None) for m, w in policies]
-            plan = Plan(tuple(found), pool.cluster, "shared", turns=True, one_process=False)
-            excess = sum(max(0, plan.load(room) - capacity) for room, capacity in plan.rooms().items())
-            rank = (excess, plan.seconds_per_step(), count * gpus)
-            if best is None or rank < best[0]:
-                best = rank, found
-    assert best is not None
-    return best[1]
+        return [place(pool, model, work, pool.devices) for model, work in pool.policies]
+    found = _spread(pool)
+    if pool.processes == "one" and pool.on_gpus:
+        plan = Plan(tuple(found), pool.cluster, "shared", turns=True, one_process=True)
+        if plan.overloaded():
+            aside = tuple((model, replace(work, offload=True)) for model, work in pool.policies)
+            return _spread(replace(pool, policies=aside))
+    return found
 
 
-def divided(pool: Pool, *, engine: bool) -> list[Placement]:
+def divided(pool: Pool, mode: str) -> list[Placement]:
     """Each policy on its own devices, so many that all finish a step at about the same time.
 
     Every policy begins with as few as it fits on; then devices are given to, or moved between, policies, the fewest at a time
@@ -138,13 +121,12 @@ def divided(pool: Pool, *, engine: bool) -> list[Placement]:
 
     Args:
         pool: what is to be placed.
-        engine: whether all devices of a policy learn and sample in turn, with an engine beside the learner; with Ray they do so
-            anyway, without an engine.
+        mode: `dedicated` or `colocated`.
 
     Raises:
         DoesNotFitError: if there are too few devices.
     """
-    mode, count = "colocated" if engine else "dedicated", len(pool.devices)
+    count = len(pool.devices)
     if count < len(pool.policies):
         raise DoesNotFitError(
             f"placement={mode!r} needs one device for each of {len(pool.policies)} policies, but there are {count} "
@@ -155,7 +137,7 @@ def divided(pool: Pool, *, engine: bool) -> list[Placement]:
 
     @cache
     def layout(index: int, devices: tuple[Device, ...]) -> Placement | None:
-        return _layout(pool, *pool.policies[index], devices, engine=engine)
+        return _layout(pool, *pool.policies[index], devices, mode)
 
     order = sorted(range(len(pool.policies)), key=lambda i: _rank(*pool.policies[i]))
     counts = _fewest(pool, layout, mode)
@@ -205,33 +187,29 @@ def explicit(pool: Pool, assignment: Mapping[str, Any]) -> list[Placement]:
             )
         learner = _listed(pool, work.name, entry["learner"])
         rollout = _listed(pool, work.name, entry["rollout"]) if "rollout" in entry else learner
-        cores = [device for device in (*learner, *rollout) if device.kind == "cpu"]
-        spread = pool.processes != "ray" and len({d.node for d in cores}) > 1
-        if cores and (set(learner) != set(rollout) or spread or len(cores) < 2 * len(learner)):
+        beside = set(learner) == set(rollout)
+        if not beside and (pool.processes != "ray" or work.vllm is None):
             raise ValueError(
-                f"placement of {work.name}: cores learn and sample together, and lie in one node; name them once"
+                f"placement of {work.name} is {entry!r}; other devices sample only with backend='ray' and use_vllm: set both, "
+                "or give learner alone"
             )
-        if pool.processes == "one" and (len(learner) > 1 or learner != rollout) and not cores:
-            raise ValueError(f"placement of {work.name}: in one process a policy has one GPU; name one")
-        if pool.processes == "ray" and not ({"learner"} == set(entry)):
+        if not beside and set(learner) & set(rollout):
             raise ValueError(
-                f"placement of {work.name} is {entry!r}; with backend='ray' all devices of a policy learn and sample: give "
-                "learner alone"
+                f"placement of {work.name} lets some of its learner's devices sample, and not the others; give rollout all of "
+                "them, or none"
             )
-        own = cores or (learner == rollout and len(learner) == 1)
+        if pool.processes == "one" and len(learner if learner[0].kind == "cuda" else _by_node(learner)) > 1:
+            raise ValueError(f"placement of {work.name}: in one process a policy has one GPU, or the cores of one node")
         parts = entry.get("tensor_parallel")
-        if parts is not None and (own or parts not in _splits(model, rollout)):
-            possible = [1] if own else _splits(model, rollout)
+        possible = [1] if beside else _splits(model, rollout)
+        if parts is not None and parts not in possible:
             raise ValueError(
                 f"placement of {work.name} has tensor_parallel={parts!r}; {work.model_name} on these devices allows "
                 f"{', '.join(map(str, possible))}"
             )
-        if pool.processes == "ray":
-            placements.append(_in_shards(pool, model, work, learner))
-        else:
-            placements.append(place(pool, model, work, learner, None if own else rollout, parts))
-    for first, second in permutations(placements, 2) if pool.processes == "ray" and pool.on_gpus else ():
-        common = first.devices & second.devices
+        placements.append(place(pool, model, work, learner, None if beside else rollout, None if beside else parts))
+    for first, second in permutations(placements, 2):
+        common = {device for device in first.devices & second.devices if device.kind == "cuda"}
         if common and len(first.devices) > 1:
             raise ValueError(
                 f"placement gives {min(common)} to {first.name}, which has several GPUs, and to {second.name}; policies with "
@@ -250,44 +228,46 @@ def place(
 ) -> Placement:
     """A policy on given devices.
 
+    It has a process for each GPU that learns, or each node whose cores learn; with several it is in shards.
+
     Args:
         pool: for the cluster's speeds and memory.
         model, work: the policy's.
-        learner: GPUs, or nodes with all of their cores, over which the learner is sharded.
-        rollout: GPUs of an engine with its own weights; None samples from the learner's model.
-        parts: GPUs that a copy of the engine's weights is split over; by default the fastest number that fits.
+        learner: GPUs, or cores.
+        rollout: those of engines; None lets each process sample, too, from the model that it trains or from a vLLM beside it.
+        parts: devices that a copy of an engine's weights is split over; by default the fastest number that fits.
     """
     if rollout is not None and parts is None:
         found = [place(pool, model, work, learner, rollout, parts) for parts in _splits(model, rollout)]
         return min(found, key=lambda p: (_excess(pool, p), p.seconds, p.rollout.tensor_parallel))
     kind, learner = learner[0].kind, tuple(learner)
-    shards = len({device.node for device in learner}) if kind == "cpu" else len(learner)
+    shards = len(_by_node(learner)) if kind == "cpu" else len(learner)
     threads = estimates.useful_threads(model, work, len(learner) // shards) if kind == "cpu" else 1
     rate = estimates.speed(pool.cluster, kind, work.dtype, threads)
     memory: dict[Room, Memory] = {}
-    needed = estimates.learner_memory(model, work, shards, kind)
+    whole = estimates.learner_memory(model, work, 1, kind)
+    needed = whole if shards == 1 else estimates.sharded_memory(model, work, shards, kind)
     if rollout is None:
-        rows = min(work.batch, work.generated)
-        node = pool.cluster.nodes[learner[0].node]
-        needed = estimates.with_sampling(needed, model, work, rows, kind, node.gpu_memory)
+        rows = min(work.batch, -(-work.generated // shards))
+        room = pool.cluster.nodes[learner[0].node].gpu_memory
+        needed = estimates.with_sampling(needed, model, work, rows, kind, room)
     for device in learner:
         memory[device.node, device.torch_name] = needed
         if kind == "cuda":
             host = memory.get((device.node, "cpu"), Memory(0)).resting
             memory[device.node, "cpu"] = Memory(host + needed.host)
     if rollout is None:
-        sampler = Role(learner, 1, 1, estimates.rollout_seconds(model, work, rate, 1, 1))
+        sampler = Role(learner, 1, shards, estimates.rollout_seconds(model, work, rate, 1, shards))
     else:
         assert parts is not None
-        engines = [group for node in _by_node(rollout) for group in _groups(node, parts)]
-        rows = min(work.batch, -(-work.generated // len(engines)))
-        sampling = estimates.engine_memory(model, work, rows, parts)
-        used = tuple(device for group in engines for device in group)
-        for device in used:
-            room = device.node, device.torch_name
-            memory[room] = replace(memory.get(room, Memory(0)), sampling=sampling)
-            memory.setdefault((device.node, "cpu"), Memory(0))
-        sampler = Role(used, parts, len(engines), estimates.rollout_seconds(model, work, rate, parts, len(engines)))
+        sampler = _engines(pool, model, work, rollout, parts)
+        rows = min(work.batch, -(-work.generated // sampler.data_parallel))
+        for node, name in {(device.node, device.torch_name) for device in sampler.devices}:
+            there = memory.get((node, name), Memory(0))
+            sampling = estimates.engine_memory(model, work, rows, parts, sampler.devices[0].kind)
+            # A learner on other cores of the node does not let go of what it has, nor an engine of its keys and values.
+            memory[node, name] = replace(there, resting=there.resting + sampling)
+            memory.setdefault((node, "cpu"), Memory(0))
     return Placement(
         model=model,
         work=work,
@@ -301,21 +281,30 @@ def place(
     )
 
 
-def _layout(pool: Pool, model: Model, work: Work, devices: tuple[Device, ...], *, engine: bool) -> Placement | None:
+def _engines(pool: Pool, model: Model, work: Work, devices: Sequence[Device], parts: int) -> Role:
+    """Engines of so many GPUs each, or one on the cores of each node; GPUs that are left over are idle."""
+    kind = devices[0].kind
+    nodes = _by_node(devices)
+    groups = nodes if kind == "cpu" else [group for node in nodes for group in _groups(node, parts)]
+    threads = min(map(len, groups)) if kind == "cpu" else 1
+    rate = estimates.speed(pool.cluster, kind, work.dtype, threads)
+    seconds = estimates.rollout_seconds(model, work, rate, parts, len(groups))
+    return Role(tuple(device for group in groups for device in group), parts, len(groups), seconds)
+
+
+def _layout(pool: Pool, model: Model, work: Work, devices: tuple[Device, ...], mode: str) -> Placement | None:
     """The fastest use that a policy can make of devices that are its own; None if there is none that fits."""
     if not pool.on_gpus:
         found = [place(pool, model, work, devices)] if len(_by_node(devices)) == 1 else []
     elif len(devices) == 1:
         found = [place(pool, model, work, devices)]
-    elif pool.processes == "ray":
-        counts = range(1, 2 if work.offload else min(len(devices), work.update_rows) + 1)
-        found = [_in_shards(pool, model, work, devices[:count]) for count in counts]
-    elif engine:
-        counts = range(1, min(len(devices), work.update_rows) + 1)
-        found = [place(pool, model, work, devices[:count], devices[:count] if count > 1 else None) for count in counts]
     else:
-        cuts = range(max(1, len(devices) - work.update_rows), len(devices))
-        found = [place(pool, model, work, devices[cut:], devices[:cut]) for cut in cuts]
+        most = 1 if work.offload else min(len(devices), work.update_rows)  # shards are never offloaded
+        if work.vllm is None or mode == "colocated":
+            found = [place(pool, model, work, devices[:count]) for count in range(1, most + 1)]
+        else:
+            cuts = range(max(1, len(devices) - most), len(devices))
+            found = [place(pool, model, work, devices[cut:], devices[:cut]) for cut in cuts]
     fitting = [placement for placement in found if _excess(pool, placement) == 0]
     return min(fitting, key=lambda p: (p.seconds, len(p.devices)), default=None)
 
@@ -331,9 +320,9 @@ def _fewest(pool: Pool, layout: Callable[[int, tuple[Device, ...]], Placement | 
     for index, (model, work) in enumerate(pool.policies):
         fewest = next((n for n in range(1, limit + 1) if layout(index, pool.devices[:n]) is not None), None)
         if fewest is None:
-            whole = limit == 1 or mode == "colocated" or pool.processes == "ray"
-            learner = pool.devices[:limit] if whole else pool.devices[1:limit]
-            needed = (_in_shards if pool.processes == "ray" else place)(pool, model, work, learner)
+            beside = limit == 1 or mode == "colocated" or work.vllm is None
+            learner = pool.devices[:limit] if beside else pool.devices[1:limit]
+            needed = place(pool, model, work, learner)
             device = learner[0]
             peak = readable(needed.memory[device.node, device.torch_name].peak)
             capacity = pool.cluster.nodes[device.node]
@@ -389,31 +378,20 @@ def _dealt(pool: Pool, order: Sequence[int], counts: Sequence[int]) -> dict[int,
     return {index: tuple(devices) for index, devices in dealt.items()}
 
 
-def _in_turns_on_cores(pool: Pool) -> list[Placement]:
-    """Each policy on all cores of the node that has most memory left, the largest policy first."""
-    nodes = pool.nodes
-    loads = [0] * len(nodes)
+def _spread(pool: Pool) -> list[Placement]:
+    """Each policy on the GPU, or on all cores of the node, that has most memory left; the largest policy first."""
+    places = [[device] for device in pool.devices] if pool.on_gpus else pool.nodes
+    left = [
+        pool.cluster.nodes[p[0].node].gpu_memory if pool.on_gpus else pool.cluster.nodes[p[0].node].memory
+        for p in places
+    ]
     placements: dict[int, Placement] = {}
     for index in sorted(range(len(pool.policies)), key=lambda i: _rank(*pool.policies[i])):
-        node = min(range(len(nodes)), key=lambda n: loads[n] - pool.cluster.nodes[nodes[n][0].node].memory)
-        placements[index] = place(pool, *pool.policies[index], nodes[node])
-        loads[node] += next(iter(placements[index].memory.values())).peak
+        most = max(range(len(places)), key=lambda n: left[n])
+        device = places[most][0]
+        placements[index] = place(pool, *pool.policies[index], places[most])
+        left[most] -= placements[index].memory[device.node, device.torch_name].peak
     return [placements[index] for index in range(len(pool.policies))]
-
-
-def _in_shards(pool: Pool, model: Model, work: Work, devices: Sequence[Device]) -> Placement:
-    """A policy on several processes, each of which samples from the whole model, too; see `algorithms/sharding.py`.
-
-    With GPUs there is one process for each, with cores one for each node. A single process has no shards.
-    """
-    samplers = devices if pool.on_gpus else [cores[0] for cores in _by_node(devices)]
-    if len(samplers) == 1 and pool.processes == "ray":
-        return place(pool, model, work, devices)
-    placement = place(pool, model, work, devices, samplers, 1)
-    rows = min(work.batch, -(-work.generated // len(samplers)))
-    needed = estimates.sharded_memory(model, work, len(samplers), rows, samplers[0].kind)
-    rooms = {(device.node, device.torch_name): needed for device in samplers}
-    return replace(placement, engine=False, memory={**placement.memory, **rooms})
 
 
 def _listed(pool: Pool, name: str, words: Any) -> tuple[Device, ...]:
@@ -435,7 +413,9 @@ def _listed(pool: Pool, name: str, words: Any) -> tuple[Device, ...]:
 
 
 def _splits(model: Model, devices: Sequence[Device]) -> list[int]:
-    """Numbers of devices of a node that one copy of a model can be split over."""
+    """Numbers of GPUs of a node that one copy of a model can be split over; of cores it is not split."""
+    if devices[0].kind == "cpu":
+        return [1]
     most = max(len(node) for node in _by_node(devices))
     return [parts for parts in range(1, most + 1) if model.splits_into(parts)]
 

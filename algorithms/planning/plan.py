@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 from algorithms.planning.cluster import Cluster, Device, readable, show_devices
 from algorithms.planning.estimates import PROCESS_BYTES, Memory, Model, Work, operations
@@ -39,7 +40,7 @@ class Placement:
         model, work: the policy's architecture and what it has to do.
         learner, rollout: who does it.
         micro_batch: rows of a forward pass on each of the learner's devices.
-        engine: whether completions are sampled by an engine with weights of its own; otherwise by the learner's model.
+        engine: whether completions are sampled by engines on devices of their own.
         threads: CPU threads, where cores learn; else 1.
         memory: for each room what the policy takes there, without the processes themselves.
         waiting: seconds of a step to bring back what was put aside.
@@ -72,6 +73,20 @@ class Placement:
         return tuple(d for d in self.learner.devices if d.kind == "cuda" or d == first[d.node])
 
     @property
+    def engines(self) -> tuple[tuple[Device, ...], ...]:
+        """For each engine with devices of its own those: GPUs, or cores of a node."""
+        if not self.engine:
+            return ()
+        size = self.rollout.tensor_parallel
+        nodes = [tuple(same) for _, same in groupby(self.rollout.devices, key=lambda device: device.node)]
+        return tuple(
+            node[i : i + n]
+            for node in nodes
+            for n in [size if node[0].kind == "cuda" else len(node)]
+            for i in range(0, len(node), n)
+        )
+
+    @property
     def devices(self) -> frozenset[Device]:
         """All of the policy's devices."""
         return frozenset(self.learner.devices + self.rollout.devices)
@@ -85,9 +100,8 @@ class Placement:
         """Processes in a room, where each policy has its own."""
         roles = [self.learner.devices] + ([self.rollout.devices] if self.engine else [])
         if room[1] == "cpu":
-            return sum(device.node == room[0] for role in roles for device in role if device.kind == "cuda") or int(
-                any(device.kind == "cpu" and device.node == room[0] for device in self.devices)
-            )
+            here = [{device for device in role if device.node == room[0]} for role in roles]
+            return sum(sum(device.kind == "cuda" for device in role) or int(bool(role)) for role in here)
         return sum(any((device.node, device.torch_name) == room for device in role) for role in roles)
 
 

@@ -71,8 +71,9 @@ def _changes(pool: Pool, mode: str, adapted: Adapted | None) -> Iterator[tuple[s
         yield "offload_optimizer", _with(pool, lambda w: replace(w, offload=True)), mode
     if any(work.dtype == "fp32" for work in works):
         yield "dtype=bf16", _with(pool, lambda w: replace(w, dtype="bf16")), mode
-    # Without engines colocated is dedicated: the learner's own model samples.
-    for other in ("shared", "dedicated", "colocated") if pool.processes == "engines" else ("shared", "dedicated"):
+    # Without engines colocated is dedicated.
+    engines = pool.processes == "ray" and any(work.vllm is not None for _, work in pool.policies)
+    for other in ("shared", "dedicated", "colocated") if engines else ("shared", "dedicated"):
         if other != mode:
             yield f"placement={other}", pool, other
     if adapted is not None and not any(model.adapter for model, _ in pool.policies):
@@ -84,8 +85,8 @@ def _changes(pool: Pool, mode: str, adapted: Adapted | None) -> Iterator[tuple[s
 
 
 def _may_offload(pool: Pool, mode: str) -> bool:
-    """Whether `offload_optimizer` would change something: shards exclude it, and policies in turns on GPUs do it anyway."""
-    return pool.processes in ("one", "ray") or (pool.processes == "engines" and mode != "shared")
+    """Whether `offload_optimizer` would change something: shards exclude it, and `shared` does it by itself on GPUs."""
+    return pool.processes == "ray" or (pool.processes == "one" and not (mode == "shared" and pool.on_gpus))
 
 
 def _first(changes: Iterator[tuple[str, Pool, str]]) -> Iterator[tuple[str, Pool, str]]:

@@ -19,9 +19,12 @@ class Engine(Protocol):
 
     Attributes:
         max_length: of prompt and completion together, in tokens; None if it is the model's.
+        answers_all: whether it answers all prompts of a policy that is in shards; otherwise each of the policy's processes has
+            an engine of its own, which answers that process's.
     """
 
     max_length: int | None
+    answers_all: bool
 
     def generate(
         self,

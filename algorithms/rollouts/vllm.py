@@ -51,6 +51,9 @@ ENVIRONMENT = {
 _REQUESTS = 256
 """Requests that a server gets at a time: as many as it works on at a time by default."""
 
+_ALONE = 0.9
+"""Share of its GPUs that an engine takes which has them for itself: vLLM's default."""
+
 _LOG_TAIL = 4000
 """Characters of a server's log that an error message quotes."""
 
@@ -182,12 +185,25 @@ class ColocatedEngine:
         source: the model's folder or hub id, without an adapter.
         device: where the policy's model is; the engine shares it.
         empty: whether it starts without the model's weights, since it will be given them.
+        alone: whether it has its devices for itself.
+        tensor_parallel: GPUs that the weights are split over.
 
     Raises:
         ValueError: if vLLM cannot run the model, or not on this device.
     """
 
-    def __init__(self, config: PolicyConfig, source: str, device: str, *, empty: bool = False) -> None:
+    answers_all = False
+
+    def __init__(
+        self,
+        config: PolicyConfig,
+        source: str,
+        device: str,
+        *,
+        empty: bool = False,
+        alone: bool = False,
+        tensor_parallel: int = 1,
+    ) -> None:
         if device not in ("cpu", "cuda", "cuda:0"):
             raise ValueError(
                 f"vllm_mode='colocate' puts the engine on the first GPU, but {config.name} is on {device}; set vllm_mode "
@@ -198,10 +214,14 @@ class ColocatedEngine:
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         self._vllm = importlib.import_module("vllm")
         self.max_length = config.engine.max_model_length
-        self._sleeps = config.engine.enable_sleep_mode and device != "cpu"
+        self._sleeps = config.engine.enable_sleep_mode and device != "cpu" and not alone
         self._asleep = False
         with _undisturbed(), _explained(config):
             arguments = engine_arguments(config, source, device, empty=empty)
+            if alone:
+                arguments["gpu_memory_utilization"] = _ALONE
+            if tensor_parallel > 1:
+                arguments |= {"tensor_parallel_size": tensor_parallel, "distributed_executor_backend": "mp"}
             self._llm = self._vllm.LLM(**arguments, enable_sleep_mode=self._sleeps)
             _try_out(self)
 
@@ -284,6 +304,7 @@ class ServerEngine:
         log: Path | None = None,
     ) -> None:
         self._url = base_url.rstrip("/")
+        self.answers_all = process is None
         self.max_length = config.engine.max_model_length
         self._timeout = config.engine.server_timeout
         self._process, self._log = process, log

@@ -118,7 +118,9 @@ def test_with_ray_a_file_gives_a_policy_several_gpus_or_nodes(paper_pool: tuple[
     plan = make_plan(paper_config(paper_pool, placement=str(path), backend="ray"), cores)
     assert [len(p.processes_of_learner) for p in plan.placements] == [2, 1]
     path.write_text("policy_0: {learner: [0/cuda:0], rollout: [0/cuda:1]}\npolicy_1: {learner: [1/cuda:1]}\n")
-    with pytest.raises(ValueError, match=r"placement of policy_0 .*with backend='ray' .*give learner alone"):
+    with pytest.raises(
+        ValueError, match=r"placement of policy_0 .*with backend='ray' and use_vllm.*give learner alone"
+    ):
         make_plan(paper_config(paper_pool, placement=str(path), backend="ray"), cluster)
 
 
@@ -126,10 +128,11 @@ def test_with_ray_a_file_gives_a_policy_several_gpus_or_nodes(paper_pool: tuple[
 @pytest.mark.parametrize(("nodes", "gpus"), [(1, 4), (1, 8), (2, 8)])
 def test_the_paper_pool_on_clusters(paper_pool: tuple[str, ...], mode: str, nodes: int, gpus: int) -> None:
     cluster = described({"nodes": nodes, "gpus": gpus, "gpu_memory": "80GiB"})
-    plan = make_plan(paper_config(paper_pool, placement=mode), cluster)
+    plan = make_plan(paper_config(paper_pool, placement=mode, backend="ray", use_vllm=True), cluster)
     used = set().union(*(p.devices for p in plan.placements))
-    assert len(used) > gpus * nodes / 2
+    assert len(used) > (1 if mode == "shared" else gpus * nodes / 2)
     assert not plan.overloaded()
+    assert any(p.engine for p in plan.placements) == (mode == "dedicated")
     assert ("0/cuda:0" in str(plan)) == (nodes > 1)
 
 
@@ -159,7 +162,8 @@ def test_shared_takes_turns_and_dedicated_needs_a_device_each(monkeypatch: pytes
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr("algorithms.planning.cluster.memory_of", lambda device: 2**40)
     three = TrainingConfig(model_name_or_path=("tiny-llama", "tiny-qwen3", "tiny-llama"))
-    assert [p.device for p in make_plan(three).placements] == ["cuda:0", "cuda:1", "cuda:0"]
+    # The two larger ones, the Llamas, are apart.
+    assert [p.device for p in make_plan(three).placements] == ["cuda:0", "cuda:0", "cuda:1"]
     two = TrainingConfig(placement="dedicated")
     assert [p.device for p in make_plan(two).placements] == ["cuda:0", "cuda:1"]
     with pytest.raises(ValueError, match=r"placement='dedicated' needs one device for each of 3 policies"):
@@ -167,7 +171,7 @@ def test_shared_takes_turns_and_dedicated_needs_a_device_each(monkeypatch: pytes
 
 
 def test_dedicated_cores() -> None:
-    plan = make_plan(TrainingConfig(placement="dedicated"), described({"cpus": 2}))
+    plan = make_plan(TrainingConfig(placement="dedicated", backend="ray"), described({"cpus": 2}))
     assert [p.threads for p in plan.placements] == [1, 1]
     assert len({p.learner.devices for p in plan.placements}) == 2
     assert not plan.turns
@@ -181,8 +185,8 @@ def test_unknown_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_does_not_fit_is_refused_with_what_would_help(paper_pool: tuple[str, ...]) -> None:
-    tight = described({"gpus": 1, "gpu_memory": "24GiB"})
-    with pytest.raises(ValueError, match=r"cuda:0 has 24.0 GiB, but policy_0 and policy_1 would need about") as error:
+    tight = described({"gpus": 1, "gpu_memory": "34GiB"})
+    with pytest.raises(ValueError, match=r"cuda:0 has 34.0 GiB, but policy_0 and policy_1 would need about") as error:
         make_plan(paper_config(paper_pool), tight)
     assert "it would fit with" in str(error.value) and " GPUs" in str(error.value)
     with pytest.raises(ValueError, match="placement='dedicated' needs one device for each of 2 policies") as error:
@@ -193,9 +197,18 @@ def test_what_does_not_fit_is_refused_with_what_would_help(paper_pool: tuple[str
 def test_a_placement_file(tmp_path: Path, paper_pool: tuple[str, ...]) -> None:
     file = tmp_path / "placement.yaml"
     file.write_text("policy_0: {learner: [cuda:0], rollout: [cuda:1]}\npolicy_1: {learner: [cuda:2-3]}\n")
-    plan = make_plan(paper_config(paper_pool, placement=str(file)), described({"gpus": 4, "gpu_memory": "80GiB"}))
+    cluster = described({"gpus": 4, "gpu_memory": "80GiB"})
+    config = paper_config(paper_pool, placement=str(file), backend="ray", use_vllm=True)
+    plan = make_plan(config, cluster)
     assert [len(p.learner.devices) for p in plan.placements] == [1, 2]
+    assert [len(p.engines) for p in plan.placements] == [1, 0]
     assert plan.device("policy_1") == "cuda:2"
+    with pytest.raises(ValueError, match=r"vllm_mode='server', but policy_1 has several processes"):
+        make_plan(replace(config, vllm_mode="server"), cluster)
+    with pytest.raises(ValueError, match=r"other devices sample only with backend='ray' and use_vllm"):
+        make_plan(replace(config, use_vllm=(False,)), cluster)
+    with pytest.raises(ValueError, match=r"other devices sample only with backend='ray' and use_vllm"):
+        make_plan(replace(config, backend="local"), cluster)
     with pytest.raises(
         ValueError, match=r"placement='nowhere.yaml' is not a file; use one of shared, dedicated, colocated"
     ):
@@ -240,7 +253,16 @@ class TestCommand:
 
     def test_dry_run_for_a_cluster(self, tmp_path: Path, paper_pool: tuple[str, ...]) -> None:
         cluster = "{nodes: 2, gpus: 8, gpu_memory: 80GiB}"
-        models = ("--model_name_or_path", *paper_pool, "--dtype", "bf16", "--placement", "dedicated")
+        models = (
+            "--model_name_or_path",
+            *paper_pool,
+            "--dtype",
+            "bf16",
+            "--placement",
+            "dedicated",
+            "--backend",
+            "ray",
+        )
         done = self.run("sgt", tmp_path, "--dry_run", "--cluster", cluster, *models)
         assert done.returncode == 0, done.stderr
         for word in ("2 nodes with 8 GPUs of 80.0 GiB", "1543.7 M", "0/cuda:", "no prompt of policy_0"):

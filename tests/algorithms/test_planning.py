@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from algorithms.planning import estimates
 from algorithms.planning.cluster import GIB, Cluster, Node, chosen, described, parse_devices, show_devices, size
-from algorithms.planning.estimates import Model, Work
+from algorithms.planning.estimates import Model, Vllm, Work
 from algorithms.planning.modes import DoesNotFitError, Pool, Processes, make
-from algorithms.planning.plan import Plan
+from algorithms.planning.plan import Placement, Plan
 from algorithms.planning.remedies import fits, remedies
 
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -40,7 +40,7 @@ def work(name: str, **changes: Any) -> Work:
     )  # fmt: skip
 
 
-def pool(cluster: Cluster, *policies: tuple[Model, Work], processes: Processes = "engines") -> Pool:
+def pool(cluster: Cluster, *policies: tuple[Model, Work], processes: Processes = "ray") -> Pool:
     return Pool(policies, cluster, cluster.devices(), processes)
 
 
@@ -74,6 +74,8 @@ def pools(draw: st.DrawFn, *, cores: bool = False) -> Pool:
                     checkpointing=draw(st.booleans()),
                     reference=draw(st.booleans()),
                     completion=draw(st.sampled_from([32, 512])) if cores else 1024,
+                    vllm=draw(st.sampled_from([None, Vllm(GIB, 0.3), Vllm(GIB, 0.3, sleeps=True)])),
+                    offload=draw(st.sampled_from([False, False, False, True])),
                 ),
             )
         )
@@ -99,25 +101,6 @@ modes = st.sampled_from(["shared", "dedicated", "colocated"])
 any_pool = st.one_of(pools(), pools(), pools(cores=True))
 
 
-@SLOW
-@given(any_pool, modes)
-def test_every_plan_of_ray_is_valid(pool: Pool, mode: str) -> None:
-    pool = replace(pool, processes="ray")
-    plan = planned(pool, mode)
-    assert not plan.turns and not plan.one_process and not plan.overloaded()
-    for p in plan.placements:
-        assert not p.engine and p.learner.devices == p.rollout.devices and p.devices <= set(pool.devices)
-        learners = p.processes_of_learner
-        assert len(learners) == p.learner.data_parallel
-        assert len({(d.node, d.torch_name) for d in learners}) == len(learners), (
-            "a process has a GPU, or a node's cores"
-        )
-        assert mode != "shared" or len(learners) == 1
-        assert not p.work.offload or len(learners) == 1
-    if mode != "shared":
-        assert set(Counter(device for p in plan.placements for device in p.devices).values()) == {1}
-
-
 def test_with_ray_a_larger_policy_gets_more_gpus() -> None:
     policies = (llama(7, heads=32), work("large")), (llama(1.5, heads=12), work("small"))
     plan = make(pool(gpus(1, 8), *policies, processes="ray"), "dedicated")
@@ -131,6 +114,7 @@ def test_with_ray_a_larger_policy_gets_more_gpus() -> None:
 @given(any_pool, modes)
 def test_every_plan_is_valid(pool: Pool, mode: str) -> None:
     plan = planned(pool, mode)
+    assert not plan.turns and not plan.one_process and not plan.overloaded()
     assert [p.name for p in plan.placements] == [w.name for _, w in pool.policies]
     memory: Counter[Any] = Counter()
     for p in plan.placements:
@@ -140,35 +124,33 @@ def test_every_plan_is_valid(pool: Pool, mode: str) -> None:
         # A device does each of both once.
         assert len(set(p.learner.devices)) == len(p.learner.devices)
         assert len(set(p.rollout.devices)) == len(p.rollout.devices)
-        parts = p.rollout.tensor_parallel
-        assert p.model.heads % parts == 0
         assert p.micro_batch >= 1 and p.learner.seconds > 0 and p.rollout.seconds > 0
+        learners = p.processes_of_learner
+        assert len(learners) == p.learner.data_parallel <= p.work.update_rows
+        assert len({(d.node, d.torch_name) for d in learners}) == len(learners), "a GPU each, or a node's cores"
+        assert not p.work.offload or len(learners) == 1
         if p.engine:
-            assert len(p.rollout.devices) == parts * p.rollout.data_parallel
-            for start in range(0, len(p.rollout.devices), parts):
-                assert len({d.node for d in p.rollout.devices[start : start + parts]}) == 1
-            assert p.learner.data_parallel == len(p.learner.devices) <= p.work.update_rows
+            assert p.work.vllm is not None and mode == "dedicated"
+            assert not set(p.learner.devices) & set(p.rollout.devices)
+            assert p.model.heads % p.rollout.tensor_parallel == 0
+            assert len(p.engines) == p.rollout.data_parallel
+            assert tuple(device for engine in p.engines for device in engine) == p.rollout.devices
+            for engine in p.engines:
+                assert len(engine) == p.rollout.tensor_parallel and len({device.node for device in engine}) == 1
         else:
-            assert p.learner.devices == p.rollout.devices
-            assert len({d.node for d in p.devices}) == 1
+            assert p.learner.devices == p.rollout.devices and p.engines == ()
+            # All of a policy's GPUs sample where it does so itself, and where it is asked for.
+            assert len(learners) == 1 or p.work.vllm is None or mode == "colocated"
         for room, need in p.memory.items():
-            memory[room] += need.resting
-    if mode != "shared":
-        booked = Counter(device for p in plan.placements for device in p.devices)
-        assert set(booked.values()) == {1}
-    if mode == "dedicated":
-        for p in plan.placements:
-            assert not p.engine or not set(p.learner.devices) & set(p.rollout.devices)
-    if mode == "colocated" and pool.on_gpus:
-        for p in plan.placements:
-            assert p.engine == (len(p.learner.devices) > 1)
-            assert set(p.rollout.devices) <= set(p.learner.devices)
-    # Every room holds what rests there, and the larger of update and rollout of one policy (shared) or of all.
-    for (node, name), resting in memory.items():
-        needs = [p.memory[node, name] for p in plan.placements if (node, name) in p.memory]
-        moving = [max(need.learning, need.sampling) for need in needs]
+            memory[room] += need.peak
+    if mode == "shared":
+        assert all(len(p.processes_of_learner) == 1 for p in plan.placements)
+    else:
+        assert set(Counter(device for p in plan.placements for device in p.devices).values()) == {1}
+    # Every room holds what all need at their peaks, since nobody waits.
+    for (node, name), need in memory.items():
         capacity = pool.cluster.nodes[node].memory if name == "cpu" else pool.cluster.nodes[node].gpu_memory
-        assert resting + (max(moving) if mode == "shared" else sum(moving)) < capacity
+        assert need < capacity
 
 
 @SLOW
@@ -240,7 +222,8 @@ def test_cores_are_split_by_need() -> None:
     a, b = plan.placements
     assert a.threads + b.threads == 8 and b.threads > a.threads >= 1
     assert plan.threads == b.threads
-    turns = make(pool(cluster, (model, work("a", completion=64)), (larger, work("b", completion=64))), "shared")
+    policies = (model, work("a", completion=64)), (larger, work("b", completion=64))
+    turns = make(pool(cluster, *policies, processes="one"), "shared")
     assert [p.threads for p in turns.placements] == [8, 8]
     assert turns.seconds_per_step() == pytest.approx(sum(p.seconds for p in turns.placements))
     assert plan.seconds_per_step() == max(a.seconds, b.seconds)
@@ -353,7 +336,10 @@ class TestRemedies:
 class TestExplicit:
     """Plans that users write."""
 
-    two = ((llama(1.5, heads=12, kv_heads=2), work("a")), (llama(3, heads=16, kv_heads=2), work("b")))
+    two = (
+        (llama(1.5, heads=12, kv_heads=2), work("a", vllm=Vllm(GIB, 0.1))),
+        (llama(3, heads=16, kv_heads=2), work("b", vllm=Vllm(GIB, 0.1))),
+    )
 
     def test_as_written(self) -> None:
         plan = make(
@@ -366,9 +352,21 @@ class TestExplicit:
         )
         a, b = plan.placements
         assert [str(d) for d in a.learner.devices] == ["0/cuda:0", "0/cuda:1"]
-        assert (a.rollout.tensor_parallel, a.rollout.data_parallel) == (2, 1)
-        assert b.engine and set(b.rollout.devices) <= {d for d in plan.cluster.devices() if d.node == 1}
+        assert (a.rollout.tensor_parallel, a.rollout.data_parallel, len(a.engines)) == (2, 1, 1)
+        assert not b.engine and len(b.processes_of_learner) == 4
         assert plan.device("b") == "cuda:0" and not plan.turns
+
+    def test_an_engine_on_cores(self) -> None:
+        cluster = described({"nodes": 2, "cpus": 4, "memory": "64GiB"})
+        small = llama(0.1, heads=4, kv_heads=4, vocabulary=1000), work("a", vllm=Vllm(GIB, 0.3), completion=64)
+        assignment = {"a": {"learner": ["0/cpu:0-1"], "rollout": ["0/cpu:2-3", "1/cpu:0-3"]}}
+        plan = make(pool(cluster, small), "mine.yaml", assignment)
+        (placement,) = plan.placements
+        assert [len(engine) for engine in placement.engines] == [2, 4]
+        assert (placement.threads, placement.processes((0, "cpu")), placement.processes((1, "cpu"))) == (2, 2, 1)
+        # Weights and an untied head's packed copy of two bytes, a GiB of keys and values, and 600 MiB.
+        head = small[0].head
+        assert placement.memory[1, "cpu"].resting == 2 * (10**8 + head) + GIB + (600 << 20)
 
     @pytest.mark.parametrize(
         ("assignment", "message"),
@@ -387,6 +385,14 @@ class TestExplicit:
                     "b": {"learner": ["1/cuda:1"]},
                 },
                 "placement of a has tensor_parallel=3; .* allows 1, 2",
+            ),
+            (
+                {"a": {"learner": ["cuda:0-1"], "rollout": ["cuda:1-2"]}, "b": {"learner": ["1/cuda:1"]}},
+                "placement of a lets some of its learner's devices sample, and not the others",
+            ),
+            (
+                {"a": {"learner": ["cuda:0"], "rollout": ["cuda:1"]}, "b": {"learner": ["cuda:1"]}},
+                "placement gives 0/cuda:1 to a, which has several GPUs, and to b",
             ),
         ],
     )
@@ -454,16 +460,39 @@ class TestCluster:
             chosen(cluster, ("cuda:0", "cpu"))
 
 
-def test_shared_offloads_between_turns() -> None:
+def test_in_one_process_what_waits_is_put_aside_where_memory_is_short() -> None:
     pair = ((llama(1.5, heads=12, kv_heads=2), work("a")), (llama(3, heads=16, kv_heads=2), work("b")))
-    plan = make(pool(gpus(1, 2), *pair), "shared")
-    # Two moments and masters, 12 bytes a parameter, in the host's memory, half of them for each GPU.
-    assert plan.placements[1].memory[0, "cpu"].resting == pytest.approx(12 * 3e9, rel=1e-6)
-    for room in ((0, "cuda:0"), (0, "cuda:1")):
-        a, b = (p.memory[room] for p in plan.placements)
-        assert a.resting == pytest.approx(2 * 1.5e9 / 2, rel=1e-6) and b.resting == pytest.approx(2 * 3e9 / 2, rel=1e-6)
-    alone = make(pool(gpus(1, 2), pair[1]), "shared")
-    assert alone.placements[0].waiting == 0, "nobody waits"
+    plan = make(pool(gpus(1, 1, 64), *pair, processes="one"), "shared")
+    a, b = (p.memory[0, "cuda:0"] for p in plan.placements)
+    assert (a.resting, b.resting) == (2 * 1.5e9, 2 * 3e9), "weights alone"
+    # Two moments and masters, 12 bytes a parameter, are in the host's memory, and on the GPU in the policy's own update.
+    assert [p.memory[0, "cpu"].resting for p in plan.placements] == [12 * 1.5e9, 12 * 3e9]
+    assert b.learning > (12 + 4) * 3e9
+    assert plan.load((0, "cuda:0")) < a.resting + b.resting + a.learning + b.learning
+    assert all(p.work.offload and p.waiting > 0 for p in plan.placements)
+    roomy = make(pool(gpus(1, 1, 141), *pair, processes="one"), "shared")
+    assert not any(p.work.offload or p.waiting for p in roomy.placements)
+
+
+def test_an_engine_takes_a_gpu_of_its_own_or_a_share_of_the_learners() -> None:
+    cluster, model = gpus(1, 2), llama(1.5, heads=12, kv_heads=2)
+
+    def planned(assignment: Any = None, **changes: Any) -> Placement:
+        policy = model, work("a", vllm=Vllm(GIB, 0.25, **changes))
+        return make(pool(cluster, policy), "colocated", assignment).placements[0]
+
+    apart = planned({"a": {"learner": ["cuda:1"], "rollout": ["cuda:0"]}})
+    assert [[str(d) for d in engine] for engine in apart.engines] == [["0/cuda:0"]]
+    assert [str(d) for d in apart.learner.devices] == ["0/cuda:1"]
+    assert apart.memory[0, "cuda:1"].resting == 14 * 1.5e9
+    beside = planned()
+    assert beside.engines == () and len(beside.learner.devices) == 2
+    # Whole weights, a half of masters and moments, and vLLM's share of 80 GiB.
+    assert beside.memory[0, "cuda:0"].resting == pytest.approx(2 * 1.5e9 + 12 * 1.5e9 / 2 + 20 * GIB, rel=1e-6)
+    asleep = planned(sleeps=True)
+    assert asleep.memory[0, "cuda:0"].resting == pytest.approx(2 * 1.5e9 + 12 * 1.5e9 / 2, rel=1e-6)
+    assert asleep.memory[0, "cuda:0"].sampling == 20 * GIB
+    assert asleep.memory[0, "cpu"].resting == 2 * 2 * 1.5e9, "each process has the engine's weights there"
 
 
 def test_processes_have_a_shard_and_the_whole_model() -> None:

@@ -42,6 +42,7 @@ class ShiftedEngine:
     """Samples with a copy of the model in Transformers, and says of every token a log-prob that is `shift` nats too low."""
 
     max_length = None
+    answers_all = False
 
     def __init__(self, model: Any, shift: float) -> None:
         self.model, self.shift = model, shift

@@ -1,15 +1,19 @@
-"""One Ray cluster for all tests of this folder: two nodes with one CPU each."""
+"""One Ray cluster for all tests of this folder, of two nodes with one CPU each; and what the tests of vLLM train."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from algorithms import TrainingConfig
+from algorithms.policy import load_tokenizer
 
 
 def ray_processes() -> set[int]:
@@ -55,6 +59,46 @@ def cluster() -> Iterator[Any]:
     cluster.shutdown()
     environment.undo()
     assert wait_until(lambda: ray_processes() <= before), "processes of Ray were left behind"
+
+
+@pytest.fixture(scope="session")
+def vllm_pool(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Two random models with the embedded pool's tokenizers, and heads of 32, the smallest that vLLM computes on a CPU."""
+    sizes: dict[str, Any] = {
+        "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "head_dim": 32, "max_position_embeddings": 512, "initializer_range": 0.3,
+    }  # fmt: skip
+    folders = []
+    for name, config_class, model_class, tied in (
+        ("tiny-llama", LlamaConfig, LlamaForCausalLM, False),
+        ("tiny-qwen3", Qwen3Config, Qwen3ForCausalLM, True),
+    ):
+        tokenizer = load_tokenizer(TrainingConfig(model_name_or_path=name).policies()[0])
+        torch.manual_seed(0)
+        config = config_class(
+            vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, tie_word_embeddings=tied, **sizes
+        )
+        folder = tmp_path_factory.mktemp(name)
+        model_class(config).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        folders.append(str(folder))
+    return folders[0], folders[1]
+
+
+@pytest.fixture(scope="session")
+def vllm_config(vllm_pool: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., TrainingConfig]:
+    """Of a run of three steps of that pool, with changes."""
+
+    def made(**changes: Any) -> TrainingConfig:
+        small: dict[str, Any] = {
+            "model_name_or_path": vllm_pool, "algorithm": "sgt", "use_vllm": True, "problems_per_step": 4, "num_generations": 4,
+            "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "max_completion_length": 16, "max_steps": 3,
+            "eval_steps": 0, "save_steps": 0, "learning_rate": 1e-2, "beta": 0.01, "num_threads": 1,
+            "verifier": "tests.scale.even:EvenLength", "output_dir": str(tmp_path_factory.mktemp("vllm") / "run"),
+        }  # fmt: skip
+        return TrainingConfig(**{**small, **changes})
+
+    return made
 
 
 @pytest.fixture(autouse=True)

@@ -44,7 +44,7 @@ def places(trainer: Trainer) -> dict[str, Any]:
     """Of each policy's first process."""
     backend = trainer.backend
     assert isinstance(backend, RayBackend)
-    return {name: own[0] for name, own in backend._places.items()}
+    return {name: crew.places[0] for name, crew in backend._workers.items()}
 
 
 def assert_each_completion_once(run: Path, steps: int = 4) -> None:
@@ -288,7 +288,7 @@ class TestShards:
         Trainer(config(tmp_path / "local", backend="local", dtype="fp32")).train()
         trainer = Trainer(config(tmp_path / "run", **settings))
         assert isinstance(trainer.backend, RayBackend)
-        nodes = {name: [place.node for place in own] for name, own in trainer.backend._places.items()}
+        nodes = {name: [place.node for place in crew.places] for name, crew in trainer.backend._workers.items()}
         assert [len(own) for own in nodes.values()] == [2, 1]
         assert len({node for own in nodes.values() for node in own}) == 3
         trainer.train()
@@ -309,7 +309,7 @@ class TestShards:
         Trainer(config(tmp_path / "straight", **settings)).train()
         trainer = Trainer(config(tmp_path / "run", **settings, worker_timeout=120))
         assert isinstance(trainer.backend, RayBackend)
-        victim = trainer.backend._places["policy_0"][rank].process
+        victim = trainer.backend._workers["policy_0"].places[rank].process
 
         def kill() -> None:
             wait_until(lambda: _has_lines(tmp_path / "run" / "metrics.jsonl", 5))

@@ -10,19 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from algorithms import Trainer, TrainingConfig
 from algorithms.config import PolicyConfig
 from algorithms.learner import Learner, LearnerConfig
 from algorithms.losses import LossConfig
 from algorithms.optimization import MasterOptimizer
-from algorithms.policy import Policy, load_policy, load_tokenizer
+from algorithms.policy import Policy, load_policy
 from algorithms.rollouts.sampling import SamplingConfig
-from algorithms.tracking import TIME_KEYS, read_jsonl
 from benchmarks.evaluate.vllm import VllmPolicy
 from mrl_env.types import Completion
-from verifiers import Verdict
+from tests.algorithms.test_trainer import untimed
 
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
@@ -31,44 +29,12 @@ SEEDS = [2**63 + 1000003 * i for i in range(12)]
 SAMPLING = SamplingConfig(max_completion_length=16)
 
 
-class EvenLength:
-    """Scores 1 for a completion of an even number of characters: models that know nothing learn from some of their answers."""
-
-    def verify(self, completion: str, answer: str, **metadata: Any) -> Verdict:
-        even = len(completion) % 2 == 0
-        return Verdict(float(even), completion, "right" if even else "wrong")
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _small_cache() -> Iterator[None]:
     """Little memory for keys and values."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VLLM_CPU_KVCACHE_SPACE", os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"))
         yield
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """Two random models with the embedded pool's tokenizers, and heads of 32, the smallest that vLLM computes on a CPU."""
-    sizes: dict[str, Any] = {
-        "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
-        "head_dim": 32, "max_position_embeddings": 512, "initializer_range": 0.3,
-    }  # fmt: skip
-    folders = []
-    for name, config_class, model_class, tied in (
-        ("tiny-llama", LlamaConfig, LlamaForCausalLM, False),
-        ("tiny-qwen3", Qwen3Config, Qwen3ForCausalLM, True),
-    ):
-        tokenizer = load_tokenizer(TrainingConfig(model_name_or_path=name).policies()[0])
-        torch.manual_seed(0)
-        config = config_class(
-            vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, tie_word_embeddings=tied, **sizes
-        )
-        folder = tmp_path_factory.mktemp(name)
-        model_class(config).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        folders.append(str(folder))
-    return folders[0], folders[1]
 
 
 def settings(model: str, **changes: Any) -> PolicyConfig:
@@ -102,8 +68,8 @@ def ids(groups: list[list[Completion]]) -> list[tuple[int, ...]]:
 
 
 @pytest.fixture(scope="module")
-def policy(pool: tuple[str, str]) -> Policy:
-    return load_policy(settings(pool[1]), "cpu")
+def policy(vllm_pool: tuple[str, str]) -> Policy:
+    return load_policy(settings(vllm_pool[1]), "cpu")
 
 
 def test_the_process_stays_as_it_was(policy: Policy) -> None:
@@ -185,9 +151,9 @@ def test_weights_reach_the_engine_and_only_when_they_are_handed_over(policy: Pol
     assert differences(policy, policy.generate(PROMPTS, 4, SAMPLING, SEEDS)).max() < 1e-4
 
 
-def test_an_adapter_is_merged(pool: tuple[str, str]) -> None:
+def test_an_adapter_is_merged(vllm_pool: tuple[str, str]) -> None:
     pytest.importorskip("peft", reason="the extra peft is not installed")
-    adapted = load_policy(settings(pool[0], use_peft=True, lora_r=4), "cpu")
+    adapted = load_policy(settings(vllm_pool[0], use_peft=True, lora_r=4), "cpu")
     assert differences(adapted, adapted.generate(PROMPTS, 4, SAMPLING, SEEDS)).max() < 1e-4
     with torch.no_grad():
         for name, parameter in adapted.model.named_parameters():
@@ -204,10 +170,10 @@ def test_a_model_that_vllm_cannot_run_is_named() -> None:
         load_policy(settings("tiny-llama"), "cpu")
 
 
-def test_evaluation_answers_like_the_model(pool: tuple[str, str], policy: Policy) -> None:
-    backend = VllmPolicy(settings(pool[1]))
+def test_evaluation_answers_like_the_model(vllm_pool: tuple[str, str], policy: Policy) -> None:
+    backend = VllmPolicy(settings(vllm_pool[1]))
     greedy = replace(SAMPLING, temperature=0.0)
-    fresh = load_policy(replace(settings(pool[1]), use_vllm=False), "cpu")
+    fresh = load_policy(replace(settings(vllm_pool[1]), use_vllm=False), "cpu")
     expected = fresh.generate(PROMPTS, 1, greedy, SEEDS[:3])
     found = backend.generate(PROMPTS, 1, greedy, SEEDS[:3])
     assert [(one.token_ids, one.text, one.finish_reason) for (one,) in found] == [
@@ -218,9 +184,9 @@ def test_evaluation_answers_like_the_model(pool: tuple[str, str], policy: Policy
 # A server
 
 
-def test_a_server_samples_like_the_colocated_engine(pool: tuple[str, str], policy: Policy) -> None:
-    served = load_policy(settings(pool[1], vllm_mode="server"), "cpu")
-    fresh = load_policy(settings(pool[1]), "cpu")
+def test_a_server_samples_like_the_colocated_engine(vllm_pool: tuple[str, str], policy: Policy) -> None:
+    served = load_policy(settings(vllm_pool[1], vllm_mode="server"), "cpu")
+    fresh = load_policy(settings(vllm_pool[1]), "cpu")
     assert ids(served.generate(PROMPTS, 4, SAMPLING, SEEDS)) == ids(fresh.generate(PROMPTS, 4, SAMPLING, SEEDS))
     shaken(served)
     groups = served.generate(PROMPTS, 4, SAMPLING, SEEDS)
@@ -239,28 +205,10 @@ def test_a_server_that_cannot_run_the_model_says_why() -> None:
 # Runs
 
 
-@pytest.fixture(scope="module")
-def run(pool: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[dict[str, Any]]]:
-    def train(**changes: Any) -> list[dict[str, Any]]:
-        small: dict[str, Any] = {
-            "model_name_or_path": pool, "algorithm": "sgt", "use_vllm": True, "problems_per_step": 4, "num_generations": 4,
-            "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "max_completion_length": 16, "max_steps": 3,
-            "eval_steps": 0, "save_steps": 0, "learning_rate": 1e-2, "beta": 0.01, "num_threads": 1,
-            "verifier": f"{__name__}:EvenLength",
-            "output_dir": str(tmp_path_factory.mktemp("run")),
-        }  # fmt: skip
-        trainer = Trainer(TrainingConfig(**{**small, **changes}))
-        trainer.train()
-        return [
-            {k: v for k, v in line.items() if not k.removeprefix("train/").startswith(TIME_KEYS)}
-            for line in read_jsonl(trainer.output_dir / "metrics.jsonl")
-        ]
-
-    return train
-
-
-def test_a_run_is_on_policy_and_the_same_again(run: Callable[..., list[dict[str, Any]]]) -> None:
-    lines = run()
+def test_a_run_is_on_policy_and_the_same_again(vllm_config: Callable[..., TrainingConfig]) -> None:
+    trainer, again = Trainer(vllm_config()), Trainer(vllm_config())
+    trainer.train()
+    lines = untimed(trainer.output_dir)
     policies = [line for line in lines if line["policy"] != "pool"]
     assert len(policies) == 6
     for line in policies:
@@ -270,4 +218,5 @@ def test_a_run_is_on_policy_and_the_same_again(run: Callable[..., list[dict[str,
         assert line["train/policy_version"] == line["step"] * 1.0
     # The learning rate moves the policy: had the engine kept the first weights, the difference would show it.
     assert policies[-1]["train/kl"] > 1e-3
-    assert run() == lines
+    again.train()
+    assert untimed(again.output_dir) == lines
