@@ -46,7 +46,7 @@ def make_plan(config: TrainingConfig, cluster: Cluster | None = None) -> Plan:
         processes, cluster = "torchrun", cluster or _of_ranks(ranks, ranks.device(config.device))
         devices = cluster.devices()
     elif cluster is None and config.backend == "ray":
-        from algorithms.backends.ray import cluster_of  # Ray is optional
+        from algorithms.backends.ray_cluster import cluster_of  # Ray is optional
 
         cluster = cluster_of(config.ray_address)
     elif cluster is None:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -27,10 +26,10 @@ from transformers.utils import logging as transformers_logging
 
 from algorithms.adapters import base_source
 from algorithms.algorithm import Algorithm
+from algorithms.backends.ray_cluster import connect, free_resources
 from algorithms.config import PolicyConfig, TrainingConfig
 from algorithms.devices import Plan
 from algorithms.errors import WorkerLostError
-from algorithms.planning.cluster import THREADS, Cluster, Node, discovered, memory_of
 from algorithms.planning.estimates import weight_bytes
 from algorithms.policy import model_source
 from algorithms.ranks import ALONE, Ranks, meet
@@ -40,12 +39,6 @@ from algorithms.worker import Lesson, Rollouts, Worker
 from mrl_env.types import Message, Problem
 
 logger = logging.getLogger(__name__)
-
-_OBJECT_STORE = 128 * 1024**2
-"""Bytes of shared memory of a cluster that is started here, for prompts and completions."""
-
-_LOOK_TIMEOUT = 60.0
-"""Seconds in which a node has to say what it has."""
 
 
 @dataclass(frozen=True)
@@ -365,11 +358,11 @@ class RayBackend:
         bundles = [dict(seat.resources) for seat in self._seats]
         self._group = ray.util.placement_group(bundles, strategy="PACK")
         if not self._group.wait(1):
-            logger.warning("waiting for a cluster with %s; it has %s", bundles, _free(ray))
+            logger.warning("waiting for a cluster with %s; it has %s", bundles, free_resources())
             if not self._group.wait(self._timeout):
                 raise WorkerLostError(
                     f"{', '.join(self._workers)}: Ray had no room for {bundles} within {self._timeout:g} s; it has "
-                    f"{_free(ray)}. Add nodes, or set num_threads or device so that the policies need less"
+                    f"{free_resources()}. Add nodes, or set num_threads or device so that the policies need less"
                 )
         bundle = count()
         for crew in self._crews:
@@ -472,117 +465,6 @@ def _about(name: str, crew: Crew, rank: int) -> str:
     which = f"{crew.kind} {rank} of {len(crew.actors)}, " if crew.kind == "engine" or len(crew.actors) > 1 else ""
     where = crew.places[rank] if crew.places else "not begun"
     return f"{name} ({which}actor {crew.actors[rank]._actor_id.hex()}, {where})"
-
-
-def cluster_of(address: str | None) -> Cluster:
-    """What Ray may use: of the cluster that this process is in, or that an address, or RAY_ADDRESS, leads to; or this machine.
-
-    Nodes without a CPU for Ray do not count.
-
-    Raises:
-        ValueError: if Ray is not installed, no cluster answers, or it has no such node, or a GPU of it does not answer.
-    """
-    ray = _ray()
-    if not (ray.is_initialized() or address or os.environ.get("RAY_ADDRESS")):
-        here = discovered()
-        return replace(here, nodes=tuple(replace(node, cpus=min(node.cpus, THREADS)) for node in here.nodes))
-    joined = connect(address, 0)
-    try:
-        found = [(node["NodeID"], node["Resources"]) for node in ray.nodes() if node["Alive"]]
-        nodes = tuple(
-            Node(
-                gpus=int(has.get("GPU", 0)),
-                gpu_memory=_gpu_memory(ray, node) if has.get("GPU", 0) >= 1 else 0,
-                cpus=int(has["CPU"]),
-                memory=int(has["memory"]),
-            )
-            for node, has in sorted(found)
-            if has.get("CPU", 0) >= 1
-        )
-    finally:
-        if joined:
-            ray.shutdown()
-    if not nodes:
-        raise ValueError(
-            "backend='ray', but no node of the cluster has a CPU for Ray; start one with ray start --num-cpus N"
-        )
-    return Cluster(nodes)
-
-
-def _gpu_memory(ray: Any, node: str) -> int:
-    """Bytes of a GPU of a node, asked there.
-
-    Raises:
-        ValueError: if all of its GPUs are taken, or the node does not answer.
-    """
-    there = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-    call = ray.remote(num_cpus=0, num_gpus=0.01, max_retries=0)(memory_of)
-    try:
-        return int(ray.get(call.options(scheduling_strategy=there).remote("cuda:0"), timeout=_LOOK_TIMEOUT))
-    except (ray.exceptions.GetTimeoutError, ray.exceptions.RayError) as error:
-        raise ValueError(
-            f"node {node[:8]} of Ray's cluster does not say how much memory its GPUs have ({type(error).__name__}); are they "
-            "all in use? Wait until one is free"
-        ) from error
-
-
-def _ray() -> Any:
-    """The package.
-
-    Raises:
-        ValueError: if it is not installed.
-    """
-    try:
-        import ray
-    except ImportError as error:
-        raise ValueError("backend='ray' needs Ray; install it with: pip install 'mutual-rl[ray]'") from error
-    return ray
-
-
-def connect(address: str | None, cpus: float, weights: int = 0) -> bool:
-    """Join the cluster at an address, or that of RAY_ADDRESS, or start one here; one that this process is in already serves.
-
-    Args:
-        address: of a running cluster.
-        cpus: that a cluster started here offers at least.
-        weights: bytes that pass from learners to engines at a time.
-
-    Returns:
-        Whether this process was in no cluster before.
-
-    Raises:
-        ValueError: if Ray is not installed, or no cluster answers.
-    """
-    ray = _ray()
-    if ray.is_initialized():
-        return False
-    address = address or os.environ.get("RAY_ADDRESS")
-    if address is None:
-        ray.init(
-            address="local",
-            num_cpus=max(int(cpus), os.cpu_count() or 1),
-            object_store_memory=_OBJECT_STORE + weights,
-            include_dashboard=False,
-            logging_level=logging.WARNING,
-        )
-        return True
-    try:
-        host, _, port = address.rpartition(":")
-        if host and port.isdecimal() and "/" not in host:  # Ray itself would try for many minutes
-            socket.create_connection((host, int(port)), timeout=_LOOK_TIMEOUT).close()
-        ray.init(address=address, logging_level=logging.WARNING)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"no Ray cluster can be joined at ray_address={address!r} ({error}); start one with ray start --head, or leave "
-            "ray_address and RAY_ADDRESS out"
-        ) from error
-    return True
-
-
-def _free(ray: Any) -> dict[str, float]:
-    """What the cluster has free."""
-    free = ray.available_resources()
-    return {name: free.get(name, 0.0) for name in ("CPU", "GPU")}
 
 
 def _kill_here(process: int) -> None:

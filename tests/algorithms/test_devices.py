@@ -90,7 +90,7 @@ def test_with_ray_policies_are_planned_at_once_in_processes_of_their_own() -> No
 def test_with_ray_the_cores_are_divided(monkeypatch: pytest.MonkeyPatch, paper_pool: tuple[str, ...]) -> None:
     models = {"model_name_or_path": paper_pool, "dtype": "bf16", "device": "cpu", "placement": "shared"}
     monkeypatch.setattr("algorithms.planning.cluster.THREADS", 8)
-    for module in ("algorithms.devices", "algorithms.backends.ray"):
+    for module in ("algorithms.devices", "algorithms.backends.ray_cluster"):
         monkeypatch.setattr(f"{module}.discovered", lambda: described({"cpus": 8, "memory": "200GiB"}))
         monkeypatch.setattr(f"{module}.THREADS", 8)
     assert make_plan(TrainingConfig(**models)).threads == 8

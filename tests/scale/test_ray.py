@@ -22,7 +22,8 @@ import torch
 from safetensors.torch import load_file
 
 from algorithms import Trainer, TrainingConfig
-from algorithms.backends.ray import RayBackend, Seat, cluster_of, seats
+from algorithms.backends.ray import RayBackend, Seat, engine_seats, seats
+from algorithms.backends.ray_cluster import cluster_of
 from algorithms.devices import Plan, make_plan
 from algorithms.errors import WorkerLostError
 from algorithms.planning.cluster import described
@@ -362,11 +363,11 @@ def test_the_plan_is_of_the_clusters_nodes(cluster: Any) -> None:
 
 class TestWithoutACluster:
     @staticmethod
-    def plan(tmp_path: Path, placement: str, cluster: dict[str, Any]) -> Plan:
+    def plan(tmp_path: Path, placement: str, cluster: dict[str, Any], **changes: Any) -> Plan:
         path = tmp_path / "placement.yaml"
         path.write_text(placement)
         policies = ("tiny-llama", "tiny-qwen3", "tiny-llama")
-        settings = TrainingConfig(model_name_or_path=policies, backend="ray", placement=str(path))
+        settings = TrainingConfig(model_name_or_path=policies, backend="ray", placement=str(path), **changes)
         return make_plan(settings, described(cluster))
 
     def test_seats_on_gpus(self, tmp_path: Path) -> None:
@@ -374,6 +375,19 @@ class TestWithoutACluster:
         lines = "policy_0: {learner: [cuda:0-1]}", "policy_1: {learner: [cuda:2]}", "policy_2: {learner: [cuda:2]}"
         plan = self.plan(tmp_path, "\n".join(lines), {"gpus": 3, "gpu_memory": "80GiB"})
         assert seats(plan) == {"policy_0": [own, own], "policy_1": [half], "policy_2": [half]}
+        assert engine_seats(plan) == {"policy_0": [], "policy_1": [], "policy_2": []}
+
+    def test_seats_of_engines(self, tmp_path: Path) -> None:
+        lines = (
+            "policy_0: {learner: [cuda:0], rollout: [cuda:1-4], tensor_parallel: 2}",
+            "policy_1: {learner: [cuda:5-6]}",
+            "policy_2: {learner: [cuda:7], rollout: [1/cuda:0-1]}",
+        )
+        plan = self.plan(tmp_path, "\n".join(lines), {"nodes": 2, "gpus": 8, "gpu_memory": "80GiB"}, use_vllm=(True,))
+        own = Seat({"CPU": 1, "GPU": 1.0}, "cuda:0")
+        assert seats(plan) == {"policy_0": [own], "policy_1": [own, own], "policy_2": [own]}
+        pair = Seat({"CPU": 1, "GPU": 2}, "cuda:0")
+        assert engine_seats(plan) == {"policy_0": [pair, pair], "policy_1": [], "policy_2": [own, own]}
 
     def test_seats_on_cores(self, tmp_path: Path) -> None:
         lines = (

@@ -16,7 +16,8 @@ import torch
 from safetensors.torch import load_file
 
 from algorithms import Trainer, TrainingConfig
-from algorithms.backends.ray import RayBackend, cluster_of
+from algorithms.backends.ray import RayBackend
+from algorithms.backends.ray_cluster import cluster_of
 from tests.algorithms.test_trainer import _has_lines, assert_same_run, untimed
 from tests.scale.conftest import wait_until
 
