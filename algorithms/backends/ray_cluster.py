@@ -116,8 +116,8 @@ def connect(address: str | None, cpus: float, weights: int = 0) -> bool:
         ray.init(address=address, logging_level=logging.WARNING)
     except (OSError, RuntimeError, ValueError) as error:
         raise ValueError(
-            f"no Ray cluster can be joined at ray_address={address!r} ({error}); start one with ray start --head, give the "
-            "token that it asks for in RAY_AUTH_TOKEN, or leave ray_address and RAY_ADDRESS out"
+            f"no Ray cluster can be joined at ray_address={address!r} ({error}); start one with ray start --head; if it "
+            "asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN; or leave ray_address and RAY_ADDRESS out"
         ) from error
     return True
 

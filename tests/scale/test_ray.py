@@ -8,6 +8,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -236,6 +237,35 @@ def test_ctrl_c_on_a_cluster_that_the_command_started(
         [*command[:-2], "--resume_from_checkpoint", "auto"], env=environment, check=True, capture_output=True
     )
     assert_same_run(straight, run)
+
+
+@pytest.mark.scale
+def test_a_cluster_that_asks_for_a_token(tmp_path: Path, environment: dict[str, str]) -> None:
+    """As docs/scale.md begins one; without the token nobody gets in, and is told what to set."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
+    start = f"ray start --head --port {address.partition(':')[2]} --num-cpus 3 --include-dashboard false --block"
+    command = [str(Path(sys.executable).with_name("ray")), *start.split()[1:]]
+    head = subprocess.Popen(
+        command, env=environment | token, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        plan = [sys.executable, "-m", "algorithms.sgt", "--dry_run", "--backend", "ray", "--ray_address", address]
+
+        def joined() -> bool:
+            done = subprocess.run(plan, env=environment | token, capture_output=True, text=True, cwd=tmp_path)
+            return "1 node with 3 cores" in done.stdout
+
+        assert wait_until(joined, 120)
+        refused = subprocess.run(plan, env=environment, capture_output=True, text=True, cwd=tmp_path)
+        assert refused.returncode == 2
+        assert "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN" in refused.stderr
+    finally:
+        os.killpg(head.pid, signal.SIGTERM)
+        assert wait_until(lambda: not _session(head.pid))
+        head.wait()
 
 
 @pytest.mark.scale

@@ -69,6 +69,7 @@ def test_an_engine_on_a_node_of_its_own(ray_config: Config, straight: Path) -> N
     assert_same_run(straight, trainer.output_dir, last=3)
 
 
+@pytest.mark.scale
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP])
 def test_an_engine_is_killed_or_frozen(
     ray_config: Config, straight: Path, caplog: pytest.LogCaptureFixture, by: int
@@ -92,6 +93,7 @@ def test_an_engine_is_killed_or_frozen(
     assert_same_run(straight, trainer.output_dir, last=3)
 
 
+@pytest.mark.scale
 @pytest.mark.parametrize(
     "placement",
     [
