@@ -245,8 +245,10 @@ def place(
     threads = estimates.useful_threads(model, work, len(learner) // shards) if kind == "cpu" else 1
     rate = estimates.speed(pool.cluster, kind, work.dtype, threads)
     memory: dict[Room, Memory] = {}
-    whole = estimates.learner_memory(model, work, 1, kind)
-    needed = whole if shards == 1 else estimates.sharded_memory(model, work, shards, kind)
+    if shards == 1:
+        needed = estimates.learner_memory(model, work, 1, kind)
+    else:
+        needed = estimates.sharded_memory(model, work, shards, kind)
     if rollout is None:
         rows = min(work.batch, -(-work.generated // shards))
         room = pool.cluster.nodes[learner[0].node].gpu_memory
