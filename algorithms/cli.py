@@ -68,8 +68,8 @@ class CommandOptions:
     dry_run: bool = False
     """Print the resolved configuration, the plan and one prompt per policy, and train nothing."""
     cluster: Mapping[str, Any] = field(default_factory=dict)
-    """With dry_run, a cluster to plan for instead of this machine, where each policy has processes of its own: nodes, and of
-    each node gpus, gpu_memory, cpus, memory, such as '{nodes: 2, gpus: 8, gpu_memory: 80GiB, cpus: 96, memory: 1TiB}'."""
+    """With dry_run, what the plan is made for instead of what there is here: nodes, and of each node gpus, gpu_memory, cpus,
+    memory, such as '{nodes: 2, gpus: 8, gpu_memory: 80GiB, cpus: 96, memory: 1TiB}'."""
 
 
 def main(algorithm: str, arguments: Sequence[str] | None = None) -> None:

@@ -208,8 +208,8 @@ class VllmOptions:
     use_vllm: tuple[bool, ...] = (False,)
     """Sample with vLLM. Without a value: all policies."""
     vllm_mode: Literal["colocate", "server"] = "colocate"
-    """colocate: the engine is in the process of the run, on the policy's device; server: in a process of its own, a vLLM
-    server, which is started with the run unless vllm_server_base_url names a running one."""
+    """colocate: the engine is in the process of the policy, on its device, or where the plan has engines on others; server: in
+    a process of its own, a vLLM server, which is started with the run unless vllm_server_base_url names a running one."""
     vllm_server_base_url: tuple[str | None, ...] = (None,)
     """Address of a running vLLM server, one per policy, such as http://localhost:8000; see docs/scale.md for its command."""
     vllm_server_timeout: float = 240.0
@@ -449,6 +449,12 @@ class TrainingConfig(
                     f"vllm_server_base_url={policy.engine.server_base_url!r}, but {policy.name} does not sample with a server; "
                     "set use_vllm and vllm_mode server"
                 )
+        here = [policy.name for policy in self.policies() if policy.use_vllm and self.backend == "local"]
+        if self.vllm_enable_sleep_mode and self.vllm_mode == "colocate" and len(here) > 1:
+            raise ValueError(
+                f"vllm_enable_sleep_mode=True, but vLLM lets one engine of a process sleep, and {' and '.join(here)} are in "
+                "one; leave it out, or set backend ray"
+            )
         urls = [p.engine.server_base_url for p in self.policies() if p.engine.server_base_url is not None]
         for url in urls:
             parts = urlsplit(url)

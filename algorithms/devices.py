@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from algorithms.config import PLACEMENTS, TrainingConfig, read_yaml
+from algorithms.config import PLACEMENTS, PolicyConfig, TrainingConfig, read_yaml
 from algorithms.planning.cluster import THREADS, Cluster, chosen, discovered
 from algorithms.planning.estimates import Model, read_model, read_work
 from algorithms.planning.modes import DoesNotFitError, Pool, Processes, make
@@ -45,12 +45,23 @@ def make_plan(config: TrainingConfig, cluster: Cluster | None = None) -> Plan:
         check_torchrun(config)
         processes, cluster = "torchrun", cluster or _of_ranks(ranks, ranks.device(config.device))
         devices = cluster.devices()
+        places = len(devices) if devices[0].kind == "cuda" else len(cluster.nodes)
+        if places != ranks.size:
+            raise ValueError(
+                f"cluster has {places} {'GPUs' if devices[0].kind == 'cuda' else 'nodes without GPUs'}, but torchrun began "
+                f"{ranks.size} processes; begin one for each"
+            )
     elif cluster is None and config.backend == "ray":
         from algorithms.backends.ray_cluster import cluster_of  # Ray is optional
 
         cluster = cluster_of(config.ray_address)
     elif cluster is None:
         cluster = discovered()
+    if processes == "ray" and any(":" in device for device in config.device):
+        raise ValueError(
+            f"device={list(config.device)!r}, but with backend='ray' Ray hands out GPUs; use auto, or cpu, and let "
+            "CUDA_VISIBLE_DEVICES name the GPUs that it may use"
+        )
     if processes == "one" and len(cluster.nodes) > 1:
         raise ValueError(
             f"cluster has {len(cluster.nodes)} nodes, but backend='local' runs on one; set backend ray, or begin the run with "
@@ -84,6 +95,7 @@ def make_plan(config: TrainingConfig, cluster: Cluster | None = None) -> Plan:
     if processes == "ray":
         in_shards = {placement.name for placement in plan.placements if len(placement.processes_of_learner) > 1}
         check_sharding(config, [policy for policy in policies if policy.name in in_shards])
+    _check_engines(policies, plan, processes)
     return replace(plan, threads=config.num_threads or _threads(plan, processes))
 
 
@@ -126,9 +138,43 @@ def _threads(plan: Plan, processes: Processes) -> int:
     if processes == "ray":
         learners = [placement.processes_of_learner for placement in plan.placements]
         nodes = Counter(device.node for devices in learners for device in devices)
-        return max(1, min(plan.threads, *(plan.cluster.nodes[node].cpus // count for node, count in nodes.items())))
+        taken = Counter(d.node for p in plan.placements for engine in p.engines for d in engine if d.kind == "cpu")
+        cores = {node: plan.cluster.nodes[node].cpus - taken[node] for node in nodes}
+        return max(1, min(plan.threads, *(cores[node] // count for node, count in nodes.items())))
     on_gpus = any(placement.learner.devices[0].kind == "cuda" for placement in plan.placements)
     return THREADS if on_gpus else min(plan.threads, THREADS)
+
+
+def _check_engines(policies: Sequence[PolicyConfig], plan: Plan, processes: Processes) -> None:
+    """Refuse engines that vLLM could not start where the plan has them.
+
+    Raises:
+        ValueError: naming the policy and the remedy.
+    """
+    beside: Counter[Any] = Counter()
+    for policy, placement in zip(policies, plan.placements, strict=True):
+        if not policy.use_vllm or policy.engine.server_base_url is not None:
+            continue
+        if placement.engine and policy.engine.mode == "server":
+            raise ValueError(
+                f"vllm_mode='server', but the plan gives {policy.name} engines on devices of their own, which are no servers; "
+                "set vllm_mode colocate"
+            )
+        first = placement.learner.devices[0]
+        if placement.engine or first.kind == "cpu":
+            continue
+        if processes == "one" and policy.engine.mode == "colocate" and first.torch_name != "cuda:0":
+            raise ValueError(
+                f"vllm_mode='colocate' puts the engine on the first GPU, but {policy.name} would be on {first.torch_name}; set "
+                "vllm_mode server, device cuda:0, or backend ray"
+            )
+        beside.update(placement.learner.devices)
+    crowded = [device for device, count in beside.items() if count > 1]
+    if processes == "ray" and crowded:
+        raise ValueError(
+            f"several policies would have a vLLM on {crowded[0]}, where they would start at the same time, which vLLM does not "
+            "allow; let placement be dedicated or colocated, or leave backend ray out"
+        )
 
 
 def _with_adapters(config: TrainingConfig) -> tuple[Model, ...]:

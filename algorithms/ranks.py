@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from algorithms.errors import NonFiniteError, RankLostError
+from algorithms.errors import EngineError, NonFiniteError, RankLostError, WorkerLostError
 
 T = TypeVar("T")
 
@@ -45,8 +45,9 @@ _TIMEOUT = _read_timeout()
 _LAST_CALL = min(10.0, _TIMEOUT)
 """Seconds in which those that are left say that they are, after something between processes has failed."""
 
-_COMMON_ERRORS = (ValueError, OSError, NonFiniteError)
-"""Errors that end nothing but what was being done: when one process has one, all raise it, and can be asked on."""
+_COMMON_ERRORS = (ValueError, OSError, NonFiniteError, EngineError, WorkerLostError)
+"""Errors that end nothing but what was being done: when one process has one, all raise it, and can be asked on. A worker
+that is lost is an engine of theirs, unless it is one of them (`RankLostError`)."""
 
 
 @dataclass(eq=False)
@@ -175,7 +176,7 @@ class Ranks:
             missing = self._missing()
             who = ", ".join(map(str, missing)) or "?"
             self.lost = RankLostError(
-                f"process {who} of {self.size} died, or did not answer within {_TIMEOUT:.0f} s, or waits for process "
+                f"process {who} of {self.size} died, or did not answer in time, or waits for process "
                 f"{self.rank}, which failed. All end; go on with the same command and --resume_from_checkpoint auto, with any "
                 f"number of processes. The error was: {error}"
             )
@@ -222,14 +223,17 @@ def join_ranks() -> Ranks:
     return meet(store, rank, size, local_rank, local_size)
 
 
-def meet(store: Any, rank: int, size: int, local_rank: int = 0, local_size: int = 1) -> Ranks:
+def meet(
+    store: Any, rank: int, size: int, local_rank: int = 0, local_size: int = 1, *, patience: float = _TIMEOUT
+) -> Ranks:
     """Processes that know of one another by a common store; returns when all have come.
 
     Args:
         store: one of PyTorch's, where they leave their addresses.
         rank, size, local_rank, local_size: see `Ranks`.
+        patience: seconds that they wait for one another.
     """
-    timeout = timedelta(seconds=_TIMEOUT)
+    timeout = timedelta(seconds=patience)
     backend = "gloo"
     if torch.cuda.device_count() >= local_size:
         torch.cuda.set_device(local_rank)

@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -34,11 +34,18 @@ from algorithms.planning.estimates import weight_bytes
 from algorithms.policy import model_source
 from algorithms.ranks import ALONE, Ranks, meet
 from algorithms.rollouts.remote import RemoteEngine
+from algorithms.rollouts.transformers import Rollout
 from algorithms.rollouts.vllm import ColocatedEngine, require_vllm
 from algorithms.worker import Lesson, Rollouts, Worker
 from mrl_env.types import Message, Problem
 
 logger = logging.getLogger(__name__)
+
+_SETTINGS = ("VLLM_CPU_KVCACHE_SPACE", "MRL_RANK_TIMEOUT")
+"""Variables of the driver's environment that hold for its actors, too."""
+
+_PING = 5.0
+"""Seconds within which an engine that has nothing to do says where it is."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +175,7 @@ class RemoteWorker(Remote):
         return Meeting(store.host, store.port)
 
     def build(
-        self, rank: int, size: int, meeting: Meeting | None, engines: Sequence[Any], arguments: tuple[Any, ...]
+        self, rank: int, size: int, meeting: Meeting | None, engines: Mapping[str, Any], arguments: tuple[Any, ...]
     ) -> None:
         """Meet the policy's other processes, and make the worker; see `Worker`.
 
@@ -176,7 +183,7 @@ class RemoteWorker(Remote):
             rank: this process's number.
             size: how many there are.
             meeting: where the first one is found, if there are several.
-            engines: actors that sample for the policy; none if its processes do.
+            engines: actors that sample for the policy, by what they are called in errors; none if its processes do.
             arguments: the worker's.
 
         Raises:
@@ -185,7 +192,8 @@ class RemoteWorker(Remote):
         self.enter()
         if meeting is not None:
             store = self._store or TCPStore(meeting.host, meeting.port)
-            self._ranks = meet(store, rank, size)
+            config: TrainingConfig = arguments[0]
+            self._ranks = meet(store, rank, size, patience=config.worker_timeout)
         self._worker = self._ranks.together(partial(_make, arguments, self._ranks, engines))
 
     def ask(self, method: str, *arguments: Any) -> Any:
@@ -213,15 +221,24 @@ class RemoteEngineProcess(Remote):
         source = base_source(model_source(config.model_name_or_path))
         self._engine = ColocatedEngine(config, source, device, empty=True, alone=True, tensor_parallel=gpus)
 
-    def ask(self, method: str, *arguments: Any) -> Any:
-        """Call one of the engine's methods."""
-        return getattr(self._engine, method)(*arguments)
+    def generate(self, *arguments: Any) -> list[list[Rollout]]:
+        """Sample; see `Engine.generate`."""
+        return self._engine.generate(*arguments)
+
+    def load_weights(self, weights: Mapping[str, torch.Tensor], tied: Mapping[str, str]) -> None:
+        """Take new weights; see `Engine.load_weights`.
+
+        Args:
+            weights: by name.
+            tied: names of others, each with that of the same weight.
+        """
+        self._engine.load_weights({**weights, **{name: weights[other] for name, other in tied.items()}})
 
 
-def _make(arguments: tuple[Any, ...], ranks: Ranks, engines: Sequence[Any]) -> Worker:
+def _make(arguments: tuple[Any, ...], ranks: Ranks, engines: Mapping[str, Any]) -> Worker:
     config, name, algorithm, device, total_steps, output_dir = arguments
     settings = next(policy for policy in config.policies() if policy.name == name)
-    engine = RemoteEngine(name, settings, engines) if engines else None
+    engine = RemoteEngine(settings, engines) if engines else None
     return Worker(config, name, algorithm, device, total_steps, output_dir, ranks, engine)
 
 
@@ -259,7 +276,10 @@ class RayBackend:
         self._engines = {name: Crew("engine", found) for name, found in engine_seats(plan).items() if found}
         self._group: Any = None
         weights = sum(weight_bytes(p.model, p.work) for p in plan.placements if p.engine)
-        self._joined = connect(config.ray_address, sum(seat.resources["CPU"] for seat in self._seats), weights)
+        self._connect = partial(
+            connect, config.ray_address, sum(seat.resources["CPU"] for seat in self._seats), weights
+        )
+        self._joined = self._connect()
         try:
             self._begin()
         except BaseException:
@@ -315,6 +335,7 @@ class RayBackend:
             WorkerLostError: if the actors do not come up in time.
         """
         self._end()
+        self._joined = self._connect() or self._joined  # where it was closed meanwhile
         self._begin()
 
     def close(self) -> None:
@@ -364,6 +385,9 @@ class RayBackend:
                     f"{', '.join(self._workers)}: Ray had no room for {bundles} within {self._timeout:g} s; it has "
                     f"{free_resources()}. Add nodes, or set num_threads or device so that the policies need less"
                 )
+        # On a running cluster processes have the environment of its nodes.
+        settings = {name: os.environ[name] for name in _SETTINGS if name in os.environ}
+        environment = {"env_vars": settings} if settings else None
         bundle = count()
         for crew in self._crews:
             # An actor that dies is not begun anew by Ray: all policies have to go back to one step together.
@@ -372,6 +396,7 @@ class RayBackend:
                 actor_class.options(
                     num_cpus=seat.resources["CPU"],
                     num_gpus=seat.resources.get("GPU", 0),
+                    runtime_env=environment,
                     scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, next(bundle)),
                 ).remote(Path.cwd(), int(seat.resources["CPU"]))
                 for seat in crew.seats
@@ -395,9 +420,10 @@ class RayBackend:
         meetings = {name: found[0] for name, found in self._gather(self._workers, several, "open a port").items()}
         building = {}
         for name, crew in self._workers.items():
-            engines = self._engines[name].actors if name in self._engines else []
+            engines = self._engines.get(name)
+            known = {} if engines is None else {_about(name, engines, i): a for i, a in enumerate(engines.actors)}
             building[name] = [
-                actor.build.remote(rank, len(crew.actors), meetings.get(name), engines, self._arguments[name])
+                actor.build.remote(rank, len(crew.actors), meetings.get(name), known, self._arguments[name])
                 for rank, actor in enumerate(crew.actors)
             ]
         self._gather(self._workers, building, "load its model")
@@ -436,8 +462,11 @@ class RayBackend:
         while waiting:
             ready, _ = ray.wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
             if not ready:
-                late = "; ".join(_about(name, crews[name], rank) for name, rank in waiting.values())
-                raise WorkerLostError(f"{late}: no answer to {what!r} within worker_timeout={self._timeout:g} s")
+                late = [_about(name, crews[name], rank) for name, rank in waiting.values()]
+                late += self._silent({name for name, _ in waiting.values()})
+                raise WorkerLostError(
+                    f"{'; '.join(late)}: no answer to {what!r} within worker_timeout={self._timeout:g} s"
+                )
             name, rank = waiting.pop(ready[0])
             try:
                 answers[name, rank] = ray.get(ready[0])
@@ -453,6 +482,19 @@ class RayBackend:
             if answered is not None and rank == 0:
                 answered()
         return {name: [answers[name, rank] for rank in range(len(own))] for name, own in calls.items()}
+
+    def _silent(self, names: Collection[str]) -> list[str]:
+        """Engines of these policies that say nothing."""
+        import ray
+
+        asked = {
+            actor.place.remote(): _about(name, crew, rank)
+            for name, crew in self._engines.items()
+            if name in names
+            for rank, actor in enumerate(crew.actors)
+        }
+        _, silent = ray.wait(list(asked), num_returns=len(asked), timeout=_PING) if asked else ([], [])
+        return [asked[call] for call in silent]
 
 
 _ACTORS = {"shard": RemoteWorker, "engine": RemoteEngineProcess}

@@ -425,7 +425,7 @@ _RECORD = 2e-5
 
 def rollout_seconds(model: Model, work: Work, rate: Speed, parts: int, replicas: int) -> float:
     """Seconds to sample a step's completions at their full length, each engine on `parts` devices."""
-    mine = -(-work.generated // replicas)
+    mine = share_of_rollouts(work, replicas)
     rows = min(work.batch, mine)
     used = model.body + model.head
     read = (used * _BYTES[work.dtype] + rows * cache_row_bytes(model, work) / 2) / (parts * rate.bandwidth)
@@ -438,6 +438,11 @@ def rollout_seconds(model: Model, work: Work, rate: Speed, parts: int, replicas:
     )
     prompts = 2 * model.body * _PROMPT * -(-work.groups // replicas) / (parts * rate.products)
     return -(-mine // rows) * work.completion * token + prompts
+
+
+def share_of_rollouts(work: Work, replicas: int) -> int:
+    """Completions of the busiest of several that share the prompts."""
+    return -(-work.groups // replicas) * (work.generated // work.groups)
 
 
 def cache_row_bytes(model: Model, work: Work) -> int:

@@ -79,13 +79,21 @@ def make(pool: Pool, mode: str, assignment: Mapping[str, Any] | None = None) -> 
         ValueError: if the assignment is not of this pool and cluster.
     """
     if assignment is not None:
-        placements, turns = explicit(pool, assignment), pool.taken_in_turns
+        placements = explicit(pool, assignment)
     elif mode == "shared":
-        placements, turns = shared(pool), pool.taken_in_turns
+        placements = shared(pool)
     else:
-        placements, turns = divided(pool, mode), pool.taken_in_turns
-    threads = max(placement.threads for placement in placements)
-    plan = Plan(tuple(placements), pool.cluster, mode, turns, pool.taken_in_turns, threads)
+        placements = divided(pool, mode)
+    plan = _plan(pool, placements, mode)
+    for p in placements:
+        if p.work.vllm is not None and not p.engine and p.learner.devices[0].kind == "cuda":
+            whole = min(pool.cluster.nodes[device.node].gpu_memory for device in p.learner.devices)
+            least = estimates.engine_memory(p.model, p.work, 1, 1, "cuda")
+            if least > p.work.vllm.share * whole:
+                raise DoesNotFitError(
+                    f"placement={mode!r} does not fit: vllm_gpu_memory_utilization={p.work.vllm.share:g} of {readable(whole)} "
+                    f"is too little for vLLM's copy of {p.name}, which needs {readable(least)} at least"
+                )
     for room in plan.overloaded():
         here = " and ".join(p.name for p in placements if room in p.memory)
         where = "cpu" if room[1] == "cpu" else room[1]
@@ -105,11 +113,9 @@ def shared(pool: Pool) -> list[Placement]:
     if pool.processes == "torchrun":
         return [place(pool, model, work, pool.devices) for model, work in pool.policies]
     found = _spread(pool)
-    if pool.processes == "one" and pool.on_gpus:
-        plan = Plan(tuple(found), pool.cluster, "shared", turns=True, one_process=True)
-        if plan.overloaded():
-            aside = tuple((model, replace(work, offload=True)) for model, work in pool.policies)
-            return _spread(replace(pool, policies=aside))
+    if pool.processes == "one" and pool.on_gpus and _plan(pool, found).overloaded():
+        aside = tuple((model, replace(work, offload=True)) for model, work in pool.policies)
+        return _spread(replace(pool, policies=aside))
     return found
 
 
@@ -117,7 +123,8 @@ def divided(pool: Pool, mode: str) -> list[Placement]:
     """Each policy on its own devices, so many that all finish a step at about the same time.
 
     Every policy begins with as few as it fits on; then devices are given to, or moved between, policies, the fewest at a time
-    that make the slowest faster, or at equal speed of the slowest the next slowest. In one process policies have one GPU each.
+    that make the slowest faster, or at equal speed of the slowest the next slowest. In one process policies have one GPU each,
+    or all cores, since they take turns.
 
     Args:
         pool: what is to be placed.
@@ -126,13 +133,15 @@ def divided(pool: Pool, mode: str) -> list[Placement]:
     Raises:
         DoesNotFitError: if there are too few devices.
     """
+    if pool.processes == "one" and not pool.on_gpus:
+        return _spread(pool)
     count = len(pool.devices)
     if count < len(pool.policies):
         raise DoesNotFitError(
             f"placement={mode!r} needs one device for each of {len(pool.policies)} policies, but there are {count} "
             f"({show_devices(pool.devices, node=len(pool.cluster.nodes) > 1)})"
         )
-    if pool.processes == "one" and pool.on_gpus:
+    if pool.processes == "one":
         return [place(pool, m, w, [device]) for (m, w), device in zip(pool.policies, pool.devices, strict=False)]
 
     @cache
@@ -190,8 +199,8 @@ def explicit(pool: Pool, assignment: Mapping[str, Any]) -> list[Placement]:
         beside = set(learner) == set(rollout)
         if not beside and (pool.processes != "ray" or work.vllm is None):
             raise ValueError(
-                f"placement of {work.name} is {entry!r}; other devices sample only with backend='ray' and use_vllm: set both, "
-                "or give learner alone"
+                f"placement of {work.name} is {entry!r}; other devices sample only with backend='ray' and use_vllm, and "
+                "without a vllm_server_base_url: set them so, or give learner alone"
             )
         if not beside and set(learner) & set(rollout):
             raise ValueError(
@@ -202,18 +211,26 @@ def explicit(pool: Pool, assignment: Mapping[str, Any]) -> list[Placement]:
             raise ValueError(f"placement of {work.name}: in one process a policy has one GPU, or the cores of one node")
         parts = entry.get("tensor_parallel")
         possible = [1] if beside else _splits(model, rollout)
-        if parts is not None and parts not in possible:
+        if parts is not None and (type(parts) is not int or parts not in possible):
             raise ValueError(
                 f"placement of {work.name} has tensor_parallel={parts!r}; {work.model_name} on these devices allows "
                 f"{', '.join(map(str, possible))}"
             )
-        placements.append(place(pool, model, work, learner, None if beside else rollout, None if beside else parts))
-    for first, second in permutations(placements, 2):
-        common = {device for device in first.devices & second.devices if device.kind == "cuda"}
-        if common and len(first.devices) > 1:
+        placement = place(pool, model, work, learner, None if beside else rollout, None if beside else parts)
+        idle = set(rollout) - set(placement.rollout.devices)
+        if idle:
             raise ValueError(
-                f"placement gives {min(common)} to {first.name}, which has several GPUs, and to {second.name}; policies with "
-                "several GPUs cannot share them"
+                f"placement of {work.name} would leave {min(idle)} idle: an engine takes {placement.rollout.tensor_parallel} "
+                "GPUs of one node; give another number of them, or tensor_parallel"
+            )
+        placements.append(placement)
+    for first, second in permutations(placements, 2):
+        common = first.devices & second.devices
+        own = {device for engine in first.engines for device in engine}
+        if common & own or (len(first.devices) > 1 and any(device.kind == "cuda" for device in common)):
+            raise ValueError(
+                f"placement gives {min(common)} to {first.name}, which has several devices, and to {second.name}; engines "
+                "share theirs with nobody, nor do policies with several GPUs"
             )
     return placements
 
@@ -250,7 +267,7 @@ def place(
     else:
         needed = estimates.sharded_memory(model, work, shards, kind)
     if rollout is None:
-        rows = min(work.batch, -(-work.generated // shards))
+        rows = min(work.batch, estimates.share_of_rollouts(work, shards))
         room = pool.cluster.nodes[learner[0].node].gpu_memory
         needed = estimates.with_sampling(needed, model, work, rows, kind, room)
     for device in learner:
@@ -263,13 +280,17 @@ def place(
     else:
         assert parts is not None
         sampler = _engines(pool, model, work, rollout, parts)
-        rows = min(work.batch, -(-work.generated // sampler.data_parallel))
+        rows = min(work.batch, estimates.share_of_rollouts(work, sampler.data_parallel))
         for node, name in {(device.node, device.torch_name) for device in sampler.devices}:
             there = memory.get((node, name), Memory(0))
             sampling = estimates.engine_memory(model, work, rows, parts, sampler.devices[0].kind)
             # A learner on other cores of the node does not let go of what it has, nor an engine of its keys and values.
             memory[node, name] = replace(there, resting=there.resting + sampling)
-            memory.setdefault((node, "cpu"), Memory(0))
+        # The whole model passes through the nodes' memory: a copy, and what Ray keeps.
+        handed = 2 * estimates.weight_bytes(model, work)
+        for node in {learner[0].node, *(device.node for device in sampler.devices)}:
+            there = memory.get((node, "cpu"), Memory(0))
+            memory[node, "cpu"] = replace(there, resting=there.resting + handed)
     return Placement(
         model=model,
         work=work,
@@ -354,8 +375,7 @@ def _evaluate(
     placements = [placement for placement in found if placement is not None]
     if len(placements) < len(found):
         return None
-    plan = Plan(tuple(placements), pool.cluster, "", pool.taken_in_turns, pool.taken_in_turns)
-    return None if plan.overloaded() else placements
+    return None if _plan(pool, placements).overloaded() else placements
 
 
 def _dealt(pool: Pool, order: Sequence[int], counts: Sequence[int]) -> dict[int, tuple[Device, ...]]:
@@ -437,8 +457,14 @@ def _by_node(devices: Sequence[Device]) -> list[list[Device]]:
 
 def _excess(pool: Pool, placement: Placement) -> int:
     """Bytes by which a policy alone is too large for its rooms."""
-    plan = Plan((placement,), pool.cluster, "", turns=False, one_process=pool.taken_in_turns)
+    plan = _plan(pool, [placement])
     return sum(max(0, plan.load(room) - capacity) for room, capacity in plan.rooms().items())
+
+
+def _plan(pool: Pool, placements: Sequence[Placement], mode: str = "") -> Plan:
+    """A plan of these placements."""
+    threads = max(placement.threads for placement in placements)
+    return Plan(tuple(placements), pool.cluster, mode, pool.taken_in_turns, pool.processes == "one", threads)
 
 
 def _times(placements: Sequence[Placement]) -> list[float]:

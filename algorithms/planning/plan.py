@@ -115,7 +115,7 @@ class Plan:
         mode: `shared`, `dedicated`, `colocated`, or the path of a placement file.
         turns: whether policies take turns; otherwise all work at the same time.
         one_process: whether all of it is one process, as in the local backend.
-        threads: CPU threads of PyTorch, where all policies are in one process.
+        threads: CPU threads of PyTorch of a process that learns.
     """
 
     placements: tuple[Placement, ...]
@@ -146,7 +146,8 @@ class Plan:
             total = sum(m.resting for _, m in here) + max((m.transient for _, m in here), default=0)
         else:
             total = sum(m.peak for _, m in here)
-        processes = 1 if self.one_process else sum(placement.processes(room) for placement, _ in here)
+        counts = [placement.processes(room) for placement, _ in here]
+        processes = 1 if self.one_process else max(counts) if self.turns else sum(counts)
         return total + processes * PROCESS_BYTES["cpu" if room[1] == "cpu" else "cuda"]
 
     def overloaded(self) -> list[Room]:

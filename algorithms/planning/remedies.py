@@ -108,6 +108,6 @@ def _larger(pool: Pool) -> Iterator[tuple[str, Cluster]]:
     per_node = max(8, gpus)
     for count in range(nodes * gpus + 1, per_node + 1):
         yield f"{count} GPUs", pool.cluster.with_gpus(1, count)
-    for count in range(2, _MOST_NODES + 1):
+    for count in range(2, 1 if pool.processes == "one" else _MOST_NODES + 1):
         if count * per_node > nodes * gpus:
             yield f"{count} nodes of {per_node} GPUs", pool.cluster.with_gpus(count, per_node)

@@ -18,17 +18,15 @@ class RemoteEngine:
     """Engines that share a policy's prompts; each answers every n-th of them.
 
     Args:
-        name: the policy's.
-        config: its settings.
-        actors: one for each engine, with the methods of `Engine`.
+        config: the policy's settings.
+        actors: one for each engine, by what it is called in errors.
     """
 
     answers_all = True
 
-    def __init__(self, name: str, config: PolicyConfig, actors: Sequence[Any]) -> None:
+    def __init__(self, config: PolicyConfig, actors: Mapping[str, Any]) -> None:
         self.max_length = config.engine.max_model_length
-        self._name = name
-        self._actors = list(actors)
+        self._names, self._actors = list(actors), list(actors.values())
 
     def generate(
         self,
@@ -53,7 +51,7 @@ class RemoteEngine:
             own = range(first, len(prompts), count)
             drawn = [seed for p in own for seed in seeds[p * generations : (p + 1) * generations]]
             ids = [list(prompts[p]) for p in own]
-            calls.append(actor.ask.remote("generate", ids, generations, config, drawn, eos_token_ids))
+            calls.append(actor.generate.remote(ids, generations, config, drawn, eos_token_ids))
         answers = self._gather(calls)
         groups = [answers[p % count][p // count] for p in range(len(prompts))]
         if progress is not None:
@@ -69,8 +67,13 @@ class RemoteEngine:
         """
         import ray
 
-        stored = ray.put({name: weight.cpu() for name, weight in weights.items()})
-        self._gather([actor.ask.remote("load_weights", stored) for actor in self._actors])
+        first: dict[tuple[int, torch.Size], str] = {}
+        tied = {}
+        for name, weight in weights.items():
+            if (same := first.setdefault((weight.data_ptr(), weight.shape), name)) != name:
+                tied[name] = same
+        stored = ray.put({name: weight.cpu() for name, weight in weights.items() if name not in tied})
+        self._gather([actor.load_weights.remote(stored, tied) for actor in self._actors])
 
     def _gather(self, calls: Sequence[Any]) -> list[Any]:
         """What the engines answer.
@@ -81,16 +84,17 @@ class RemoteEngine:
         """
         import ray
 
-        answers = []
-        for place, call in enumerate(calls):
+        answers: list[Any] = [None] * len(calls)
+        waiting = {call: place for place, call in enumerate(calls)}
+        while waiting:
+            (ready, *_), _ = ray.wait(list(waiting))
+            place = waiting.pop(ready)
             try:
-                answers.append(ray.get(call))
+                answers[place] = ray.get(ready)
             except ray.exceptions.RayTaskError as error:
                 raise (error.cause or error) from error
             except ray.exceptions.RayError as error:
-                actor = self._actors[place]._actor_id.hex()
                 raise WorkerLostError(
-                    f"engine {place} of {len(self._actors)} of {self._name} (actor {actor}) is lost ({type(error).__name__}: "
-                    f"{str(error).partition(chr(10))[0]})"
+                    f"{self._names[place]} is lost ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
                 ) from error
         return answers

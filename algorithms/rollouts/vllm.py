@@ -500,8 +500,8 @@ def _explained(config: PolicyConfig) -> Iterator[None]:
     """Turn the errors of vLLM's start into one that names the field, the value and the remedy."""
     try:
         yield
-    except (NotImplementedError, RuntimeError, ValueError) as error:
+    except (AssertionError, NotImplementedError, RuntimeError, ValueError) as error:
         raise ValueError(
             f"use_vllm=True, but vLLM cannot run {config.model_name_or_path!r} of {config.name} here; leave use_vllm out for "
-            f"it, or see vllm_max_model_length and vllm_gpu_memory_utilization if memory is short. vLLM said: {error}"
+            f"it, or see vllm_max_model_length, vllm_gpu_memory_utilization and the plan if memory is short. vLLM said: {error}"
         ) from error

@@ -66,6 +66,9 @@ def test_processes_of_torchrun_share_cores_and_memory(monkeypatch: pytest.Monkey
     assert {placement.learner.data_parallel for placement in plan.placements} == {4}
     with pytest.raises(ValueError, match="backend='ray', but torchrun has begun the processes"):
         make_plan(TrainingConfig(backend="ray"))
+    with pytest.raises(ValueError, match="cluster has 8 GPUs, but torchrun began 4 processes; begin one for each"):
+        make_plan(TrainingConfig(), described({"gpus": 8, "gpu_memory": "80GiB"}))
+    assert len(make_plan(TrainingConfig(), described({"gpus": 4, "gpu_memory": "80GiB"})).rooms()) == 5
 
 
 def test_the_paper_pool_from_its_architectures(paper_pool: tuple[str, ...]) -> None:
@@ -98,6 +101,18 @@ def test_with_ray_the_cores_are_divided(monkeypatch: pytest.MonkeyPatch, paper_p
     assert make_plan(TrainingConfig(**models, backend="ray", num_threads=3)).threads == 3
 
 
+def test_with_ray_cores_of_engines_are_not_the_learners(tmp_path: Path) -> None:
+    path = tmp_path / "placement.yaml"
+    path.write_text("policy_0: {learner: [0/cpu:0-3], rollout: [0/cpu:4-7]}\npolicy_1: {learner: [1/cpu:0-7]}\n")
+    settings: dict[str, Any] = {"placement": str(path), "backend": "ray", "use_vllm": True, "dtype": "bf16"}
+    cluster = described({"nodes": 2, "cpus": 8, "memory": "64GiB"})
+    plan = make_plan(TrainingConfig(**settings), cluster)
+    assert plan.threads <= 4 and [len(engine) for p in plan.placements for engine in p.engines] == [4]
+    path.write_text("policy_0: {learner: [0/cpu:0-3], rollout: [1/cpu:0-7]}\npolicy_1: {learner: [1/cpu:0-7]}\n")
+    with pytest.raises(ValueError, match=r"placement gives 1/cpu:0 to policy_0, .* engines share theirs with nobody"):
+        make_plan(TrainingConfig(**settings), cluster)
+
+
 def test_with_ray_a_file_gives_a_policy_several_gpus_or_nodes(paper_pool: tuple[str, ...], tmp_path: Path) -> None:
     path = tmp_path / "placement.yaml"
     path.write_text("policy_0: {learner: [0/cuda:0-1, 1/cuda:0]}\npolicy_1: {learner: [1/cuda:1]}\n")
@@ -110,7 +125,7 @@ def test_with_ray_a_file_gives_a_policy_several_gpus_or_nodes(paper_pool: tuple[
         make_plan(paper_config(paper_pool, placement=str(path), backend="ray", offload_optimizer=True), cluster)
     path.write_text("policy_0: {learner: [0/cuda:0-1]}\npolicy_1: {learner: [0/cuda:1]}\n")
     with pytest.raises(
-        ValueError, match=r"placement gives 0/cuda:1 to policy_0, which has several GPUs, and to policy_1"
+        ValueError, match=r"placement gives 0/cuda:1 to policy_0, which has several devices, and to policy_1"
     ):
         make_plan(paper_config(paper_pool, placement=str(path), backend="ray"), cluster)
     path.write_text("policy_0: {learner: [0/cpu:0-1, 1/cpu:0-1]}\npolicy_1: {learner: [2/cpu:0-3]}\n")
@@ -203,12 +218,35 @@ def test_a_placement_file(tmp_path: Path, paper_pool: tuple[str, ...]) -> None:
     assert [len(p.learner.devices) for p in plan.placements] == [1, 2]
     assert [len(p.engines) for p in plan.placements] == [1, 0]
     assert plan.device("policy_1") == "cuda:2"
-    with pytest.raises(ValueError, match=r"vllm_mode='server', but policy_1 has several processes"):
-        make_plan(replace(config, vllm_mode="server"), cluster)
     with pytest.raises(ValueError, match=r"other devices sample only with backend='ray' and use_vllm"):
         make_plan(replace(config, use_vllm=(False,)), cluster)
     with pytest.raises(ValueError, match=r"other devices sample only with backend='ray' and use_vllm"):
         make_plan(replace(config, backend="local"), cluster)
+    with pytest.raises(ValueError, match=r"vllm_mode='server', but policy_1 has several processes"):
+        make_plan(replace(config, vllm_mode="server"), cluster)
+    file.write_text("policy_0: {learner: [cuda:0], rollout: [cuda:1]}\npolicy_1: {learner: [cuda:2]}\n")
+    with pytest.raises(
+        ValueError, match=r"vllm_mode='server', but the plan gives policy_0 engines on devices of their own"
+    ):
+        make_plan(replace(config, vllm_mode="server"), cluster)
+    served = replace(config, vllm_mode="server", vllm_server_base_url=("http://a:1", "http://a:2"))
+    with pytest.raises(ValueError, match=r"without a vllm_server_base_url: set them so, or give learner alone"):
+        make_plan(served, cluster)
+    file.write_text("policy_0: {learner: [cuda:0]}\npolicy_1: {learner: [cuda:0]}\n")
+    with pytest.raises(
+        ValueError, match=r"several policies would have a vLLM on 0/cuda:0, where they would start at the same"
+    ):
+        make_plan(config, described({"gpus": 1, "gpu_memory": "200GiB"}))
+    with pytest.raises(ValueError, match=r"device=\['cuda:1'\], but with backend='ray' Ray hands out GPUs"):
+        make_plan(replace(config, device=("cuda:1",)), cluster)
+    with pytest.raises(
+        ValueError, match=r"vllm_mode='colocate' puts the engine on the first GPU, but policy_1 would be on cuda"
+    ):
+        make_plan(replace(config, backend="local", placement="dedicated"), cluster)
+    with pytest.raises(
+        ValueError, match=r"vLLM lets one engine of a process sleep, and policy_0 and policy_1 are in one"
+    ):
+        replace(config, backend="local", vllm_enable_sleep_mode=True)
     with pytest.raises(
         ValueError, match=r"placement='nowhere.yaml' is not a file; use one of shared, dedicated, colocated"
     ):

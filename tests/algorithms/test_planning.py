@@ -325,6 +325,17 @@ class TestRemedies:
         assert "use_peft" in remedies(unfit, "shared", lambda: (small,))
         assert "use_peft" not in remedies(unfit, "shared")
 
+    def test_one_process_is_not_advised_to_be_on_several_nodes(self) -> None:
+        nine = [(llama(0.5, heads=8), work(f"p{i}")) for i in range(9)]
+        assert not [text for text in remedies(pool(gpus(1, 4), *nine, processes="one"), "dedicated") if "nodes" in text]
+
+    def test_a_share_of_a_gpu_that_is_too_small_for_the_weights(self) -> None:
+        large = llama(14, heads=40), work("p", vllm=Vllm(GIB, 0.3))
+        message = r"vllm_gpu_memory_utilization=0.3 of 80.0 GiB is too little for vLLM's copy of p"
+        with pytest.raises(DoesNotFitError, match=message):
+            make(pool(gpus(1, 8), large), "colocated")
+        assert make(pool(gpus(1, 8), large), "dedicated").placements[0].engine
+
     def test_too_few_devices(self) -> None:
         unfit = pool(gpus(1, 1), *((llama(0.5, heads=8), work(name)) for name in "abc"))
         with pytest.raises(DoesNotFitError, match=r"placement='dedicated' needs one device for each of 3 policies"):
@@ -364,9 +375,10 @@ class TestExplicit:
         (placement,) = plan.placements
         assert [len(engine) for engine in placement.engines] == [2, 4]
         assert (placement.threads, placement.processes((0, "cpu")), placement.processes((1, "cpu"))) == (2, 2, 1)
-        # Weights and an untied head's packed copy of two bytes, a GiB of keys and values, and 600 MiB.
+        # Weights and an untied head's packed copy of two bytes, a GiB of keys and values, 600 MiB, and twice the weights as
+        # they are handed over.
         head = small[0].head
-        assert placement.memory[1, "cpu"].resting == 2 * (10**8 + head) + GIB + (600 << 20)
+        assert placement.memory[1, "cpu"].resting == 2 * (10**8 + head) + GIB + (600 << 20) + 2 * 2 * 10**8
 
     @pytest.mark.parametrize(
         ("assignment", "message"),
@@ -392,7 +404,21 @@ class TestExplicit:
             ),
             (
                 {"a": {"learner": ["cuda:0"], "rollout": ["cuda:1"]}, "b": {"learner": ["cuda:1"]}},
-                "placement gives 0/cuda:1 to a, which has several GPUs, and to b",
+                "placement gives 0/cuda:1 to a, which has several devices, and to b",
+            ),
+            (
+                {
+                    "a": {"learner": ["cuda:0"], "rollout": ["cuda:1-3"], "tensor_parallel": 2},
+                    "b": {"learner": ["1/cuda:1"]},
+                },
+                "placement of a would leave 0/cuda:3 idle: an engine takes 2 GPUs of one node",
+            ),
+            (
+                {
+                    "a": {"learner": ["cuda:0"], "rollout": ["cuda:1-2"], "tensor_parallel": True},
+                    "b": {"learner": ["1/cuda:1"]},
+                },
+                "placement of a has tensor_parallel=True; .* allows 1, 2",
             ),
         ],
     )
@@ -512,11 +538,38 @@ def test_processes_have_a_shard_and_the_whole_model() -> None:
 
 def test_processes_on_cores_are_a_node_each() -> None:
     cluster = described({"nodes": 2, "cpus": 3, "memory": "8GiB"})
-    small = work("a", dtype="fp32", generated=8, batch=8, completion=32)
+    small = work("a", dtype="fp32", generated=8, groups=2, batch=8, completion=32)
     plan = make(Pool(((llama(0.1), small),), cluster, cluster.devices(), "torchrun"), "shared")
     (placement,) = plan.placements
     assert (placement.learner.data_parallel, placement.rollout.data_parallel, placement.threads) == (2, 2, 3)
     assert [placement.memory[node, "cpu"].resting for node in (0, 1)] == [4e8 + 12e8 / 2] * 2
+
+
+def test_in_one_process_policies_have_all_cores_in_turns() -> None:
+    cluster = described({"cpus": 8, "memory": "64GiB"})
+    policies = [(llama(0.1, heads=4, kv_heads=4, vocabulary=1000), work(name, completion=64)) for name in "ab"]
+    for mode in ("shared", "dedicated", "colocated"):
+        plan = make(pool(cluster, *policies, processes="one"), mode)
+        assert plan.turns and [p.threads for p in plan.placements] == [8, 8]
+
+
+def test_prompts_are_dealt_whole() -> None:
+    """Two prompts keep two engines busy, however many completions they have."""
+    rate, model = estimates.speed(gpus(1, 8), "cuda", "bf16"), llama(1.5)
+    few = work("a", generated=32, groups=2)
+    two, four = (estimates.rollout_seconds(model, few, rate, 1, engines) for engines in (2, 4))
+    assert two == four < estimates.rollout_seconds(model, few, rate, 1, 1)
+
+
+def test_processes_of_torchrun_are_counted() -> None:
+    cluster = gpus(1, 4)
+    policies = (llama(1), work("a")), (llama(1), work("b"))
+    plan = make(Pool(policies, cluster, cluster.devices(), "torchrun"), "shared")
+    resting = sum(p.memory[0, "cpu"].resting for p in plan.placements)
+    assert plan.load((0, "cpu")) == resting + 4 * estimates.PROCESS_BYTES["cpu"]
+    on_gpu = [p.memory[0, "cuda:0"] for p in plan.placements]
+    expected = sum(m.resting for m in on_gpu) + max(m.transient for m in on_gpu) + estimates.PROCESS_BYTES["cuda"]
+    assert plan.load((0, "cuda:0")) == expected
 
 
 def test_one_process_has_one_device_for_each_policy() -> None:

@@ -104,7 +104,7 @@ class TestFaults:
         self, cluster: Any, straight: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, by: int
     ) -> None:
         struck = Struck(struck_flag=str(tmp_path / "flag"), struck_by=by)
-        trainer = Trainer(config(tmp_path / "run", worker_timeout=20), algorithms=[SGT(), struck])
+        trainer = Trainer(config(tmp_path / "run", worker_timeout=40), algorithms=[SGT(), struck])
         place = places(trainer)["policy_1"]
         with caplog.at_level(logging.WARNING):
             trainer.train()
