@@ -29,6 +29,7 @@ from transformers import (
 
 import algorithms.learner
 from algorithms.cli import main
+from algorithms.errors import EngineError, WorkerLostError
 from algorithms.learner import Learner, LearnerConfig
 from algorithms.losses import LossConfig
 from algorithms.optimization import MasterOptimizer
@@ -231,18 +232,21 @@ def full(folder: Path, *arguments: str) -> None:
 
 
 def errors(folder: Path) -> None:
-    """What `Ranks.together` raises where one process has an error, and what it gives afterwards."""
+    """What `Ranks.together` raises where one process has an error, and what it gives afterwards, kind by kind."""
     ranks = join_ranks()
+    heard = []
+    for kind in (ValueError, EngineError, WorkerLostError):
 
-    def act() -> int:
-        if ranks.rank == 1:
-            raise ValueError("only here")
-        return ranks.rank
+        def act(kind: type[Exception] = kind) -> int:
+            if ranks.rank == 1:
+                raise kind("only here")
+            return ranks.rank
 
-    try:
-        ranks.together(act)
-    except ValueError as error:
-        (folder / f"{ranks.rank}.json").write_text(json.dumps([str(error), ranks.gather(10 * ranks.rank)]))
+        try:
+            ranks.together(act)
+        except kind as error:
+            heard.append([type(error).__name__, str(error), ranks.gather(10 * ranks.rank)])
+    (folder / f"{ranks.rank}.json").write_text(json.dumps(heard))
     ranks.close()
 
 

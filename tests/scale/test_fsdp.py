@@ -163,7 +163,7 @@ def test_an_error_of_one_process_is_raised_by_all_which_can_go_on(tmp_path: Path
     codes, stderr = launch("errors", 3, tmp_path)
     assert codes == [0, 0, 0], stderr
     assert [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(3)] == [
-        ["only here", [0, 10, 20]]
+        [[kind, "only here", [0, 10, 20]] for kind in ("ValueError", "EngineError", "WorkerLostError")]
     ] * 3
 
 

@@ -240,6 +240,30 @@ def test_ctrl_c_on_a_cluster_that_the_command_started(
 
 
 @pytest.mark.scale
+def test_a_learner_of_lanes_is_killed_in_a_cluster_that_the_run_started(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """Lanes leave the cluster when one is lost; the run begins another, and leaves that at its end."""
+    Trainer(config(tmp_path / "local", backend="local", exchange_staleness=1)).train()
+    script = f"""
+import ray
+from algorithms import Trainer, TrainingConfig
+from algorithms.sgt import SGT
+from tests.scale.faults import Struck
+settings = {SMALL!r} | dict(algorithm="sgt", num_threads=1, save_steps=1, max_restarts=10, backend="ray", exchange_staleness=1)
+struck = Struck(struck_flag={str(tmp_path / "flag")!r})
+Trainer(TrainingConfig(**settings, output_dir={str(tmp_path / "run")!r}), algorithms=[SGT(), struck]).train()
+assert not ray.is_initialized()
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=500
+    )
+    assert process.returncode == 0, process.stderr
+    assert (tmp_path / "flag").exists()
+    assert_same_run(tmp_path / "local", tmp_path / "run")
+
+
+@pytest.mark.scale
 def test_a_cluster_that_asks_for_a_token(tmp_path: Path, environment: dict[str, str]) -> None:
     """As docs/scale.md begins one; without the token nobody gets in, and is told what to set."""
     with socket.socket() as probe:

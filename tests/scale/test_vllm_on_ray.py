@@ -87,9 +87,11 @@ def test_an_engine_is_killed_or_frozen(
     with caplog.at_level(logging.WARNING):
         trainer.train()
     striker.join()
-    if by == signal.SIGKILL:
-        assert re.search(r"policy_0 \(actor .*engine 0 of 1 of policy_0 \(actor [0-9a-f]+\) is lost", caplog.text)
-    assert "begin anew" in caplog.text
+    said = next(record.getMessage() for record in caplog.records if "begin anew" in record.getMessage())
+    engine = rf"policy_0 \(engine 0 of 1, actor [0-9a-f]+, process {victim} on node [^)]*\)\)"
+    assert re.search(
+        rf"policy_0 \(actor .*: {engine} is lost" if by == signal.SIGKILL else rf"{engine}: no answer to", said
+    ), said
     assert_same_run(straight, trainer.output_dir, last=3)
 
 
