@@ -4,7 +4,8 @@
     python -m benchmarks.concurrency --models FOLDER_OR_HUB_ID FOLDER_OR_HUB_ID --steps 2
 
 Both run the same steps (same seed, one CPU thread for each policy): with `--backend local` one policy waits for the other, with
-`--backend ray` they meet at the exchange. At best the ratio is the slower policy's share of the work.
+`--backend ray` they meet at the exchange. At best the ratio is the slower policy's share of the work. Rewards are a coin, so
+that nearly every group has a gradient: as they fall in a first step, one policy may have much to learn and the other nothing.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     num_threads=1,
                     backend=backend,
                     eval_steps=0,
+                    verifier="benchmarks.compare.controls:RandomReward",
                     output_dir=os.path.join(folder, f"{backend}-{pair}"),
                 )
                 seconds[backend] += seconds_per_step(config, options.steps)
