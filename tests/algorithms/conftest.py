@@ -20,6 +20,7 @@ from transformers import (
 from algorithms.learner import Learner, LearnerConfig
 from algorithms.losses import LossConfig
 from algorithms.optimization import MasterOptimizer
+from algorithms.rollouts.decoding import can_pack
 from algorithms.samples import Group
 from mrl_env.tokenization import TextTokenizer
 from mrl_env.types import Completion, Experience, FinishReason, Problem, user_message
@@ -30,6 +31,13 @@ MakeGemma = Callable[..., Gemma3ForCausalLM]
 MakeLearner = Callable[..., Learner]
 MakeGroup = Callable[..., Group]
 MakeRecord = Callable[..., Experience]
+
+
+@pytest.fixture
+def cpu_that_packs() -> None:
+    """Skips where weights in bfloat16 are sampled with as they are."""
+    if not can_pack():
+        pytest.skip("this CPU has no instructions for products of bfloat16")
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ import algorithms.rollouts.sampling
 from algorithms.attention import additive_mask, grouped_attention, use_grouped_attention
 from algorithms.policy import Policy
 from algorithms.rollouts.cache import RowCache, is_cacheable, merged
-from algorithms.rollouts.decoding import can_pack, packed_weights
+from algorithms.rollouts.decoding import packed_weights
 from algorithms.rollouts.sampling import SamplingConfig, draw_tokens, filtered_probs
 from algorithms.rollouts.transformers import generate
 
@@ -208,8 +208,6 @@ def test_models_with_another_memory_are_refused(byte_tokenizer: PreTrainedTokeni
 
 # Packed weights
 
-needs_packing = pytest.mark.skipif(not can_pack(), reason="this CPU has no instructions for products of bfloat16")
-
 
 def test_nothing_is_packed_where_the_cpu_cannot(make_llama: MakeLlama, monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_llama().to(torch.bfloat16)
@@ -218,7 +216,7 @@ def test_nothing_is_packed_where_the_cpu_cannot(make_llama: MakeLlama, monkeypat
         assert "forward" not in model.lm_head.__dict__
 
 
-@needs_packing
+@pytest.mark.usefixtures("cpu_that_packs")
 def test_packed_weights_compute_the_same_and_leave_no_trace(make_llama: MakeLlama) -> None:
     model = make_llama(attention_bias=True).to(torch.bfloat16)
     ids = torch.tensor([[5, 6, 7, 8]])
@@ -234,7 +232,7 @@ def test_packed_weights_compute_the_same_and_leave_no_trace(make_llama: MakeLlam
     assert (packed - exact).abs().max() <= 1.5 * (before - exact).abs().max()
 
 
-@needs_packing
+@pytest.mark.usefixtures("cpu_that_packs")
 def test_layers_with_a_common_input_are_one_product(make_llama: MakeLlama) -> None:
     """Their outputs are those of the layers, also when a second input comes before all of them were called."""
     model = make_llama(attention_bias=True).to(torch.bfloat16)

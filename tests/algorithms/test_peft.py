@@ -174,6 +174,7 @@ def test_recomputed_activations_change_nothing(make_llama: MakeLlama) -> None:
     assert (gradients[0] - gradients[1]).norm() <= 1e-5 * gradients[0].norm()
 
 
+@pytest.mark.usefixtures("cpu_that_packs")
 def test_layers_inside_adapters_are_packed_and_compute_the_same(make_llama: MakeLlama) -> None:
     model = make_llama(initializer_range=0.02).to(torch.bfloat16)
     add_adapter(model, settings(), "")
