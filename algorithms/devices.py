@@ -20,6 +20,7 @@ from algorithms.planning.modes import DoesNotFitError, Pool, Processes, make
 from algorithms.planning.plan import Placement, Plan
 from algorithms.planning.remedies import remedies
 from algorithms.policy import load_model_config
+from algorithms.precision import warn_if_slow
 from algorithms.ranks import Ranks, join_ranks
 from algorithms.sharding import check_sharding, check_torchrun
 
@@ -40,6 +41,7 @@ def make_plan(config: TrainingConfig, cluster: Cluster | None = None) -> Plan:
     """
     ranks = join_ranks()
     processes: Processes = "ray" if config.backend == "ray" else "one"
+    here = cluster is None and processes != "ray"  # other machines warn when they load their policies
     devices = None
     if ranks.size > 1:
         check_torchrun(config)
@@ -96,6 +98,9 @@ def make_plan(config: TrainingConfig, cluster: Cluster | None = None) -> Plan:
         in_shards = {placement.name for placement in plan.placements if len(placement.processes_of_learner) > 1}
         check_sharding(config, [policy for policy in policies if policy.name in in_shards])
     _check_engines(policies, plan, processes)
+    if here:
+        for policy, placement in zip(policies, plan.placements, strict=True):
+            warn_if_slow(policy.dtype, placement.learner.devices[0].kind)
     return replace(plan, threads=config.num_threads or _threads(plan, processes))
 
 

@@ -41,6 +41,7 @@ from algorithms.attention import use_grouped_attention
 from algorithms.config import PolicyConfig
 from algorithms.norms import use_fused_norms
 from algorithms.pools import EMBEDDED, embedded_path
+from algorithms.precision import TORCH_DTYPES, warn_if_slow
 from algorithms.rollouts.cache import is_cacheable
 from algorithms.rollouts.engine import Engine
 from algorithms.rollouts.sampling import SamplingConfig
@@ -48,8 +49,6 @@ from algorithms.rollouts.transformers import Rollout, generate
 from algorithms.rollouts.vllm import make_engine
 from mrl_env.tokenization import TextTokenizer
 from mrl_env.types import Completion, Message
-
-TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 _TRANSFORMERS = Version("5.24")
 """The oldest version with the names that the models are called with."""
@@ -310,6 +309,7 @@ def load_policy(config: PolicyConfig, device: str, engine: Engine | None = None)
             f"transformers {transformers.__version__} is installed, and {_TRANSFORMERS} or newer is needed; install it with: "
             f"pip install --no-deps 'transformers>={_TRANSFORMERS}'"
         )
+    warn_if_slow(config.dtype, torch.device(device).type)
     tokenizer = load_tokenizer(config)
     source = model_source(config.model_name_or_path)
     dtype = TORCH_DTYPES[config.dtype]

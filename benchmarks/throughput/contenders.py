@@ -21,7 +21,8 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from algorithms.config import TrainingConfig
-from algorithms.policy import TORCH_DTYPES, load_policy, load_renderer, load_tokenizer, model_source
+from algorithms.policy import load_policy, load_renderer, load_tokenizer, model_source
+from algorithms.precision import TORCH_DTYPES
 from algorithms.rollouts.sampling import SamplingConfig
 from algorithms.tracking import POOL, read_jsonl
 from algorithms.trainer import Trainer
