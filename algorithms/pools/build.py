@@ -62,6 +62,8 @@ class Settings:
     """Seed of data, initial weights and evaluation."""
     vocabulary_seed: int | None = None
     """Seed of the texts that tokenizers are trained on; by default seed. With the seed of another pool, its tokenizers."""
+    one_tokenizer: bool = False
+    """Whether both policies get the tokenizer and the chat template of the first: to see what different ones cost."""
     threads: int = 1
     """CPU threads per policy; another number gives slightly different weights."""
     learn_updates: int = 3000
@@ -162,7 +164,7 @@ def build_model(spec: PolicySpec, tokenizer: PreTrainedTokenizerFast, seed: int)
     token_ids = {f"{role}_token_id": getattr(tokenizer, f"{role}_token_id") for role in ("bos", "eos", "pad")}
     config = AutoConfig.for_model(
         spec.model_type,
-        vocab_size=spec.vocab_size,
+        vocab_size=len(tokenizer),
         hidden_size=96,
         num_hidden_layers=3,
         num_attention_heads=4,
@@ -315,9 +317,10 @@ def build_policy(name: str, settings: Settings) -> dict[str, object]:
     torch.set_num_threads(settings.threads)
     transformers.logging.set_verbosity_error()
     spec, folder = SPECS[name], settings.output / Path(EMBEDDED[name]).name
+    speaker = next(iter(SPECS)) if settings.one_tokenizer else name
 
-    def exercises(purpose: str, size: int, seed: int = settings.seed) -> list[Exercise]:
-        source = Arithmetic("train", seed=derive_seed("pool", seed, name, purpose), size=size)
+    def exercises(purpose: str, size: int, seed: int = settings.seed, owner: str = name) -> list[Exercise]:
+        source = Arithmetic("train", seed=derive_seed("pool", seed, owner, purpose), size=size)
         return [source.exercise(index) for index in range(size)]
 
     def run_phase(phase: str, pairs: list[tuple[str, str]], peak_rate: float) -> None:
@@ -331,9 +334,9 @@ def build_policy(name: str, settings: Settings) -> dict[str, object]:
         )
 
     vocabulary_seed = settings.seed if settings.vocabulary_seed is None else settings.vocabulary_seed
-    vocabulary = exercises("vocabulary", VOCABULARY_EXERCISES, vocabulary_seed)
+    vocabulary = exercises("vocabulary", VOCABULARY_EXERCISES, vocabulary_seed, speaker)
     tokenizer = train_tokenizer(
-        spec, (text for e in vocabulary for text in (e.question, e.solution, misconceived_solution(e)))
+        SPECS[speaker], (text for e in vocabulary for text in (e.question, e.solution, misconceived_solution(e)))
     )
     learn = [(e.question, e.solution) for e in exercises("learn", settings.learn_updates * settings.batch_size)]
     flaws = derive_rng("pool flaws", settings.seed, name)

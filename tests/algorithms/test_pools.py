@@ -190,3 +190,17 @@ def test_the_builder_runs_end_to_end_and_repeats_itself(tmp_path: Path) -> None:
     same, different = ("tokenizer.json", "model.safetensors")
     assert (tmp_path / "other/qwen3" / same).read_bytes() == (tmp_path / "first/qwen3" / same).read_bytes()
     assert (tmp_path / "other/qwen3" / different).read_bytes() != (tmp_path / "first/qwen3" / different).read_bytes()
+
+
+def test_one_tokenizer_for_both_policies(tmp_path: Path) -> None:
+    small: dict[str, Any] = {"learn_updates": 2, "plant_updates": 2, "batch_size": 8, "eval_problems": 2}
+    settings = build.Settings(output=tmp_path, one_tokenizer=True, **small)
+    for name in EMBEDDED:
+        build.build_policy(name, settings)
+    for file in ("tokenizer.json", "chat_template.jinja"):
+        assert (tmp_path / "qwen3" / file).read_bytes() == (tmp_path / "llama" / file).read_bytes(), file
+    shipped = AutoTokenizer.from_pretrained(POOL / "llama")
+    assert AutoTokenizer.from_pretrained(tmp_path / "qwen3").get_vocab() == shipped.get_vocab()
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "qwen3")
+    assert (model.config.model_type, model.config.vocab_size) == ("qwen3", 512)
+    assert model.config.eos_token_id == shipped.eos_token_id
