@@ -15,9 +15,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from algorithms.precision import warn_if_slow
 from algorithms.tracking import table
 from benchmarks.files import replace_file
-from benchmarks.throughput.contenders import Measurement
+from benchmarks.throughput.contenders import Measurement, default_device
 from benchmarks.throughput.workload import Workload
 
 
@@ -269,6 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="keep all measurements in this JSON file; those that it has already are not made again",
     )
     options = parser.parse_args(arguments)
+    warn_if_slow(options.dtype, default_device())
     shape = Workload(model=(), dtype=options.dtype)
     pairs, steps = options.pairs, options.steps
     if options.quick:

@@ -189,7 +189,7 @@ def trl(workload: Workload, steps: int, folder: Path) -> Measurement:
 
 def generation(workload: Workload, steps: int, folder: Path) -> Measurement:
     """Our generation and Transformers' in turn, in one process; `extra` has the others' median seconds."""
-    policy, model = load_policy(_policy_config(workload), _device()), _plain_model(workload).eval()
+    policy, model = load_policy(_policy_config(workload), default_device()), _plain_model(workload).eval()
     prompts = [policy.renderer.token_ids(user_message(question)) for question in questions(workload.problems)]
     config = SamplingConfig(max_completion_length=workload.tokens)
     rows = workload.problems * workload.generations
@@ -246,7 +246,8 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS: in bytes
 
 
-def _device() -> str:
+def default_device() -> str:
+    """Where contenders compute: on the GPU, if there is one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -256,7 +257,7 @@ def _plain_model(workload: Workload) -> PreTrainedModel:
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
         model_source(config.model_name_or_path), dtype=TORCH_DTYPES[config.dtype]
     )
-    model.to(torch.device(_device()))  # type: ignore[arg-type]
+    model.to(torch.device(default_device()))  # type: ignore[arg-type]
     return model
 
 

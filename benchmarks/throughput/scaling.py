@@ -12,9 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from algorithms.precision import warn_if_slow
 from algorithms.tracking import table
 from benchmarks.pictures import empty_figure
 from benchmarks.throughput.__main__ import machine, run
+from benchmarks.throughput.contenders import default_device
 from benchmarks.throughput.workload import Workload
 
 AXES: dict[str, tuple[int, ...]] = {
@@ -86,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.picture:
         empty_figure()  # before the work
+    warn_if_slow(options.dtype, default_device())
     found = measure(options.model, options.dtype, options.steps)
     print(f"{machine()}\n\n{show(found)}")
     if options.picture:
