@@ -36,15 +36,20 @@ def bfloat16_slowdown() -> float:
     return seconds[torch.bfloat16] / seconds[torch.float32]
 
 
-@cache
-def warn_if_slow(dtype: str, kind: str) -> None:
-    """Say once if a policy computes in a format that this machine is slow in.
+def is_slow(dtype: str, kind: str) -> bool:
+    """Whether this machine should rather compute in another format.
 
     Args:
         dtype: `fp32` or `bf16`.
-        kind: of the policy's device, `cpu` or `cuda`.
+        kind: of the device, `cpu` or `cuda`.
     """
-    if dtype == "bf16" and kind == "cpu" and bfloat16_slowdown() >= _SLOW:
+    return dtype == "bf16" and kind == "cpu" and bfloat16_slowdown() >= _SLOW
+
+
+@cache
+def warn_if_slow(dtype: str, kind: str) -> None:
+    """Say once if `is_slow`."""
+    if is_slow(dtype, kind):
         logger.warning(
             "dtype='bf16', but this CPU has no instructions for it: a matrix product takes %.0f times as long as in float32, "
             "attention even longer; set dtype fp32",

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from algorithms import Trainer, TrainingConfig
 from algorithms.policy import Policy, load_policy
-from algorithms.precision import bfloat16_slowdown
+from algorithms.precision import is_slow
 from algorithms.rollouts.sampling import SamplingConfig
 from algorithms.tracking import read_jsonl
 from mrl_env.types import user_message
@@ -69,7 +69,7 @@ def test_logprobs_recorded_while_sampling_are_those_of_a_fresh_forward_pass(poli
 def test_both_train_and_load_in_plain_transformers(models: Path, tmp_path: Path, algorithm: str) -> None:
     # Rewards by the length of the answer, so that both models have groups with spread whatever they can do. A CPU without
     # instructions for bfloat16 would take many minutes; there, too, it is tested with small models.
-    dtype = "fp32" if bfloat16_slowdown() > 3 else "bf16"
+    dtype = "fp32" if is_slow("bf16", "cpu") else "bf16"
     run = config(
         models, algorithm=algorithm, dtype=dtype, max_steps=1, output_dir=str(tmp_path / "run"),
         verifier=f"{__name__}:Short",

@@ -18,7 +18,7 @@ from typing import Any
 from algorithms.precision import warn_if_slow
 from algorithms.tracking import table
 from benchmarks.files import replace_file
-from benchmarks.throughput.contenders import Measurement, default_device
+from benchmarks.throughput.contenders import Measurement, default_device, default_dtype
 from benchmarks.throughput.workload import Workload
 
 
@@ -258,7 +258,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--models", nargs="+", default=["tiny-llama", "tiny-qwen3"], help="hub ids, folders, .gguf files"
     )
-    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="bf16")
+    parser.add_argument(
+        "--dtype",
+        choices=["fp32", "bf16"],
+        default=default_dtype(),
+        help="default: bf16, unless this CPU is slow in it",
+    )
     parser.add_argument("--against", choices=["trl"], help="another trainer to run in turn")
     parser.add_argument("--pairs", type=int, default=5, help="processes of each contender, in turn (default: 5)")
     parser.add_argument("--steps", type=int, default=2, help="measured steps of each process, after one to warm up (2)")

@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from algorithms.config import TrainingConfig
 from algorithms.policy import load_policy, load_renderer, load_tokenizer, model_source
-from algorithms.precision import TORCH_DTYPES
+from algorithms.precision import TORCH_DTYPES, is_slow
 from algorithms.rollouts.sampling import SamplingConfig
 from algorithms.tracking import POOL, read_jsonl
 from algorithms.trainer import Trainer
@@ -249,6 +249,11 @@ def peak_bytes() -> int:
 def default_device() -> str:
     """Where contenders compute: on the GPU, if there is one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def default_dtype() -> str:
+    """What contenders compute in: `bf16`; `fp32` on a CPU that is slow in it."""
+    return "fp32" if is_slow("bf16", default_device()) else "bf16"
 
 
 def _plain_model(workload: Workload) -> PreTrainedModel:

@@ -16,7 +16,7 @@ from algorithms.precision import warn_if_slow
 from algorithms.tracking import table
 from benchmarks.pictures import empty_figure
 from benchmarks.throughput.__main__ import machine, run
-from benchmarks.throughput.contenders import default_device
+from benchmarks.throughput.contenders import default_device, default_dtype
 from benchmarks.throughput.workload import Workload
 
 AXES: dict[str, tuple[int, ...]] = {
@@ -82,7 +82,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m benchmarks.throughput.scaling", description=__doc__.splitlines()[0]
     )
     parser.add_argument("--model", default="tiny-llama", help="hub id, folder, .gguf file or embedded model")
-    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="bf16")
+    parser.add_argument(
+        "--dtype",
+        choices=["fp32", "bf16"],
+        default=default_dtype(),
+        help="default: bf16, unless this CPU is slow in it",
+    )
     parser.add_argument("--steps", type=int, default=2, help="measured steps, after one to warm up (default: 2)")
     parser.add_argument("--picture", type=Path, help="also draw it into this file (.svg, .png); needs matplotlib")
     options = parser.parse_args(arguments)
