@@ -382,7 +382,7 @@ def test_all_methods_face_the_same_data() -> None:
 
 @pytest.mark.parametrize("name", studies())
 def test_the_recipes_are_grids(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for start in ("seed1", "seed2", "same"):
+    for start in ("seed1", "seed2", "same", "one"):
         for part in ("llama", "qwen3"):
             shutil.copytree(embedded_path("tiny-llama") or "", tmp_path / start / part)
     for file in ("SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-q4_k_m.gguf"):
