@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mrl_env.types import Problem, ProblemSource
+from mrl_env.types import Message, Problem, ProblemSource
 from verifiers.lookup import did_you_mean, import_dotted
 
 Factory = Callable[..., ProblemSource]
@@ -44,6 +44,7 @@ def load_problems(
     split: str = "train",
     seed: int = 0,
     instruction: str | None = None,
+    demonstrations: Sequence[Sequence[str]] = (),
     domain: str | None = None,
     **options: Any,
 ) -> ProblemSource:
@@ -56,12 +57,13 @@ def load_problems(
         split: `"train"` or `"test"`.
         seed: for sources that draw.
         instruction: a sentence for a line of its own below each question, such as `"Put the final answer in \boxed{}."`.
+        demonstrations: pairs of a question and its reply, such as `("2 + 2?", r"\boxed{4}")`, which come before each problem.
         domain: name of the registered source that reads a file or dataset given without one.
         **options: passed to the factory.
 
     Raises:
-        ValueError: if nothing goes by that name, the source or the instruction is empty, the domain is unknown, or a
-            ready source gets options.
+        ValueError: if nothing goes by that name, the source or the instruction is empty, a demonstration is no pair of texts,
+            the domain is unknown, or a ready source gets options.
     """
     if isinstance(problems, os.PathLike):
         problems = os.fspath(problems)
@@ -74,7 +76,9 @@ def load_problems(
         raise ValueError(f"problems={problems!r} gives a {type(source).__name__}; it needs __len__ and __getitem__")
     if len(source) == 0:
         raise ValueError(f"problems={problems!r} has no problems in split {split!r}; give a source with at least one")
-    return source if instruction is None else Instructed(source, instruction)
+    if instruction is not None:
+        source = Instructed(source, instruction)
+    return Demonstrated(source, demonstrations) if demonstrations else source
 
 
 class Instructed:
@@ -103,6 +107,49 @@ class Instructed:
         problem = self._source[index]
         question = {**problem.messages[-1], "content": f"{problem.question}\n{self._instruction}"}
         return replace(problem, messages=(*problem.messages[:-1], question))
+
+
+class Demonstrated:
+    r"""A source whose every problem comes after the same solved ones, as turns of the conversation (few-shot prompting).
+
+    A base model learns from them what form an answer has. They stand behind the system message, if there is one.
+
+    Args:
+        source: any source.
+        demonstrations: pairs of a question and its reply.
+
+    Raises:
+        ValueError: if one of them is no pair of texts.
+
+    Example:
+        >>> source = Demonstrated([Problem("p", ({"role": "user", "content": "1 + 5?"},), "6")], [("2 + 2?", r"\boxed{4}")])
+        >>> [message["content"] for message in source[0].messages]
+        ['2 + 2?', '\\boxed{4}', '1 + 5?']
+    """
+
+    def __init__(self, source: ProblemSource, demonstrations: Sequence[Sequence[str]]) -> None:
+        turns: list[Message] = []
+        for pair in demonstrations if isinstance(demonstrations, Sequence) else [demonstrations]:
+            match pair:
+                case [str(question), str(reply)] if question.strip() and reply.strip():
+                    turns += [{"role": "user", "content": question}, {"role": "assistant", "content": reply}]
+                case _:
+                    raise ValueError(
+                        f"demonstrations={demonstrations!r} has {pair!r}, which is no question with its reply; give pairs of "
+                        r"texts, such as [['2 + 2?', '\boxed{4}']]"
+                    )
+        self._source, self._turns = source, tuple(turns)
+        self.stored = getattr(source, "stored", False)
+
+    def __len__(self) -> int:
+        """As many problems as the source."""
+        return len(self._source)
+
+    def __getitem__(self, index: int, /) -> Problem:
+        """The source's problem behind the demonstrations."""
+        problem = self._source[index]
+        system = next((i for i, message in enumerate(problem.messages) if message["role"] != "system"), 0)
+        return replace(problem, messages=(*problem.messages[:system], *self._turns, *problem.messages[system:]))
 
 
 def _resolve(problems: str | ProblemSource, split: str, seed: int, options: dict[str, Any]) -> ProblemSource:

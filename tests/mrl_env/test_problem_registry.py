@@ -144,6 +144,31 @@ class TestFilesAndHub:
         with pytest.raises(ValueError, match=r"instruction=''"):
             load_problems([chat], instruction="")
 
+    def test_demonstrations_come_before_each_problem_and_behind_its_system_message(self, tmp_path: Path) -> None:
+        pairs = [["2 + 2?", "\\boxed{4}"], ["9 - 2?", "\\boxed{7}"]]
+        chat = Problem("p", ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 + 5?"}), "6")
+        (shown,) = load_problems([chat], instruction="Go.", demonstrations=pairs)  # type: ignore[misc]
+        assert [(message["role"], message["content"]) for message in shown.messages] == [
+            ("system", "Be brief."),
+            ("user", "2 + 2?"),
+            ("assistant", "\\boxed{4}"),
+            ("user", "9 - 2?"),
+            ("assistant", "\\boxed{7}"),
+            ("user", "1 + 5?\nGo."),
+        ]
+        assert (shown.id, shown.answer, shown.question) == ("p", "6", "1 + 5?\nGo.")
+        (tmp_path / "train.jsonl").write_text('{"problem": "What is 6 times 3?", "answer": "18"}')
+        source = load_problems(str(tmp_path / "train.jsonl"), demonstrations=pairs)
+        assert (len(source), [m["role"] for m in source[0].messages]) == (1, ["user", "assistant"] * 2 + ["user"])
+        assert load_problems([chat], demonstrations=[])[0] == chat
+
+    @pytest.mark.parametrize(
+        "wrong", ["2 + 2?", ["2 + 2?", "4"], [["2 + 2?"]], [["2 + 2?", ""]], [["2 + 2?", 4]], [[]], 3]
+    )
+    def test_a_demonstration_that_is_no_pair_of_texts(self, wrong: Any) -> None:
+        with pytest.raises(ValueError, match=r"demonstrations=.* is no question with its reply"):
+            load_problems([Problem("p", user_message("?"), "1")], demonstrations=wrong)
+
     def test_an_option_that_the_source_does_not_take(self) -> None:
         def alphabet(split: str, seed: int, letters: int = 3) -> list[Problem]:
             return [Problem(f"p{i}", user_message("?"), "a") for i in range(letters)]
