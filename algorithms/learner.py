@@ -27,9 +27,6 @@ from algorithms.packing import Packed, micro_batches, pack
 from algorithms.ranks import ALONE, Ranks
 from algorithms.samples import Sample, collate, make_sample
 
-_SMALL, _LARGE = 1 << 20, 1 << 30
-"""Bytes of tensors whose memory is kept for the next ones: where memory is short, and where it is not."""
-
 
 @dataclass(frozen=True)
 class LearnerConfig:
@@ -133,7 +130,7 @@ class Learner:
         self.skipped = 0
         self._skipped_in_a_row = 0
         if model.device.type == "cpu":
-            keep_freed_memory(_SMALL if optimizer.in_file else _LARGE)
+            keep_freed_memory()
         optimizer.embed_sparsely(model.get_input_embeddings())
         passes = passes or plain_passes(model, config)
         self._forward, self._reference, self._ranks = passes.forward, passes.reference, passes.ranks

@@ -8,19 +8,24 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Numbers of `mallopt`'s parameters, from glibc's malloc.h."""
 
 
-def keep_freed_memory(largest: int) -> None:
+_LARGEST = (1 << 30, 1 << 25)
+"""Bytes of the largest tensor whose memory is kept: what we ask for, and what older versions of glibc allow."""
+
+
+def keep_freed_memory() -> int:
     """Let the process keep the memory of tensors that it frees for what it allocates next.
 
     Otherwise the memory of large tensors goes back to the system, and every page of the next one has to be cleared and mapped
-    anew: a twentieth of an update's time. What is kept does not always fit what comes, which takes a tenth more memory.
+    anew: a twentieth of an update's time, more on a virtual machine, which gets its pages from its host.
 
-    Args:
-        largest: bytes of the largest tensor whose memory is kept.
+    Returns:
+        Bytes of the largest tensor whose memory is kept; 0 where the C library has no such setting.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
-    if set_option is not None:
-        set_option(_TRIM_THRESHOLD, max(largest, 1 << 27))
-        set_option(_MMAP_THRESHOLD, largest)
+    if set_option is None:
+        return 0
+    set_option(_TRIM_THRESHOLD, _LARGEST[0])
+    return next((size for size in _LARGEST if set_option(_MMAP_THRESHOLD, size)), 0)
 
 
 def return_freed_memory() -> None:

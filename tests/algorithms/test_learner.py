@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import mmap
 import os
 import platform
 import subprocess
@@ -21,6 +22,7 @@ from transformers import LlamaForCausalLM
 from algorithms.errors import NonFiniteError
 from algorithms.learner import Learner
 from algorithms.losses import Denominators, LossConfig, batch_loss, denominators, token_shares
+from algorithms.memory import keep_freed_memory
 from algorithms.offloading import lies_in_memory
 from algorithms.optimization import MasterOptimizer, scheduled_learning_rate
 from algorithms.samples import Sample, collate, make_sample
@@ -580,20 +582,28 @@ def test_state_in_a_file_is_not_in_memory(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such setting")
 def test_freed_memory_is_kept_for_what_comes_next() -> None:
-    """Twenty times 64 MB are 327,680 pages of 4 KB if each tensor's are mapped anew, and 16,384 if they are kept."""
+    """Twenty tensors one after the other: each page of all of them is mapped anew, or those of the first few alone."""
     script = (
-        "import resource, sys, torch; from algorithms.memory import keep_freed_memory\n"
-        "keep_freed_memory(int(sys.argv[1]))\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
-        "for _ in range(20):\n"
-        "    torch.ones(1 << 24)\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)"
+        "import resource, torch\n"
+        "from algorithms.memory import keep_freed_memory\n"
+        "{call}\n"
+        "def faults(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "before = faults()\n"
+        "for _ in range(20): torch.ones({numbers})\n"
+        "print(faults() - before)"
     )
-    returned, kept = (
-        int(subprocess.run([sys.executable, "-c", script, size], capture_output=True, text=True, check=True).stdout)
-        for size in (str(1 << 20), str(1 << 30))
-    )
-    assert kept < returned / 4
+
+    def faults(call: str, numbers: int) -> int:
+        command = [sys.executable, "-c", script.format(call=call, numbers=numbers)]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    largest = keep_freed_memory()
+    assert largest >= 1 << 25
+    numbers = min(largest, 1 << 26) // 4
+    pages = numbers * 4 // mmap.PAGESIZE
+    # Without the setting, memory of more than 32 MB goes back to the system.
+    assert faults("", 1 << 24) > 15 * (1 << 26) // mmap.PAGESIZE
+    assert faults("keep_freed_memory()", numbers - 4096) < 4 * pages
 
 
 def test_an_optimizer_that_counts_its_steps_takes_all_parameters_at_once(tmp_path: Path) -> None:
