@@ -20,7 +20,10 @@ from transformers.utils import logging as transformers_logging
 from algorithms.algorithm import Algorithm, algorithm_class
 from algorithms.backends.sharded import serve
 from algorithms.checkpoints import resolve_checkpoint
-from algorithms.config import (
+from algorithms.config import TrainingConfig, read_yaml
+from algorithms.devices import make_plan
+from algorithms.errors import EngineError, NonFiniteError, WorkerLostError
+from algorithms.options import (
     AdapterOptions,
     ExchangeOptions,
     LearningOptions,
@@ -29,12 +32,8 @@ from algorithms.config import (
     ProblemOptions,
     RunOptions,
     SamplingOptions,
-    TrainingConfig,
     VllmOptions,
-    read_yaml,
 )
-from algorithms.devices import make_plan
-from algorithms.errors import EngineError, NonFiniteError, WorkerLostError
 from algorithms.planning.cluster import Cluster, described
 from algorithms.policy import has_tokenizer, load_renderer, load_tokenizer
 from algorithms.ranks import join_ranks

@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from algorithms.config import PLACEMENTS, PolicyConfig, TrainingConfig, read_yaml
+from algorithms.config import PolicyConfig, TrainingConfig, read_yaml
+from algorithms.options import PLACEMENTS
 from algorithms.planning.cluster import THREADS, Cluster, chosen, discovered
 from algorithms.planning.estimates import Model, read_model, read_work
 from algorithms.planning.modes import DoesNotFitError, Pool, Processes, make

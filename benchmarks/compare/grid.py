@@ -16,7 +16,8 @@ from typing import Any, TextIO
 
 import torch
 
-from algorithms.config import AdapterOptions, TrainingConfig, VllmOptions
+from algorithms.config import TrainingConfig
+from algorithms.options import AdapterOptions, VllmOptions
 from algorithms.setup import make_env
 from algorithms.tracking import table
 from benchmarks.compare.measure import Measurement

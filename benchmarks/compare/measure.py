@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from algorithms.config import SamplingOptions, TrainingConfig
+from algorithms.config import TrainingConfig
 from algorithms.evaluation import ProblemResult, evaluate, summarize
+from algorithms.options import SamplingOptions
 from algorithms.policy import Policy
 from algorithms.rollouts.sampling import SamplingConfig
 from algorithms.setup import load_eval_problems

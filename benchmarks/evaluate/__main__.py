@@ -19,9 +19,10 @@ from tqdm import tqdm
 from transformers.utils import logging as transformers_logging
 
 from algorithms.cli import mapping_registry
-from algorithms.config import Dtype, SamplingOptions, TrainingConfig
+from algorithms.config import TrainingConfig
 from algorithms.devices import available_devices
 from algorithms.errors import NonFiniteError
+from algorithms.options import Dtype, SamplingOptions
 from algorithms.setup import check_answers
 from benchmarks.evaluate.collect import Backend, Evaluation, collect, policy_configs, read_stored, settings_hash
 from benchmarks.evaluate.scores import agreement, policy_figures
