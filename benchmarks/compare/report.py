@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.compare.claims import Finding, bracket, judge, number, pays_where_policies_differ
+from benchmarks.compare.claims import judge, pays_where_policies_differ
 from benchmarks.compare.figures import draw_all, save_png, svg
+from benchmarks.compare.findings import Finding, bracket, number
 from benchmarks.compare.results import (
     POOL,
     Measure,

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.compare.claims import Finding, bracket, judge, number, pays_where_policies_differ
+from benchmarks.compare.claims import judge, pays_where_policies_differ
+from benchmarks.compare.findings import Finding, bracket, number
 from benchmarks.compare.results import POOL, area, check, final, paired, trained, training, unreachable, values, weakest
 from benchmarks.statistics import Interval
 
