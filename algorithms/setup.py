@@ -122,6 +122,17 @@ def check_answers(problems: Iterable[Problem], verifier: Verifier | None) -> Non
             raise BadGoldError(f"problem {problem.id}: {error}") from error
 
 
+def also_trained(training: Iterable[Problem], held_out: Iterable[Problem]) -> list[Problem]:
+    """The held-out problems that are trained on as well; case, blanks and the order of options make no difference."""
+    asked = {_wording(problem) for problem in training}
+    return [problem for problem in held_out if _wording(problem) in asked]
+
+
+def _wording(problem: Problem) -> tuple[str, ...]:
+    words = problem.question.casefold().split()
+    return tuple(sorted(words) if problem.metadata.get("options") else words)
+
+
 def planned_steps(config: TrainingConfig, env: ParallelEnv[str, Any, Any]) -> int:
     """Steps of the run: `max_steps`, or as many as `num_train_epochs` passes over the environment's problems take.
 

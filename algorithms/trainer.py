@@ -41,10 +41,11 @@ from algorithms.interruption import Interruption
 from algorithms.lanes import Lanes
 from algorithms.policy import Policy
 from algorithms.ranks import join_ranks
-from algorithms.setup import check_answers, load_eval_problems, make_env, make_exchange, planned_steps
+from algorithms.setup import also_trained, check_answers, load_eval_problems, make_env, make_exchange, planned_steps
 from algorithms.tracking import POOL, Tracker, evaluations, table
 from algorithms.worker import Lesson, Worker
 from mrl_env.exchange import peer_experiences
+from mrl_env.types import Problem
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +125,9 @@ class Trainer:
         check_answers(self.eval_problems, config.make_verifier())
         source: Any = getattr(self.env.unwrapped, "source", None)
         if getattr(source, "stored", False):  # rows of a file; what a source makes is checked as it is asked
-            check_answers((source[i] for i in range(len(source))), config.make_verifier())
+            rows = [source[i] for i in range(len(source))]
+            check_answers(rows, config.make_verifier())
+            _warn_of_leaks(rows, self.eval_problems)
         self.total_steps = planned_steps(config, self.env)
         # Another one's environment asks all policies at a time.
         self._own_pace = (
@@ -473,6 +476,16 @@ def new_output_dir(config: TrainingConfig) -> Path:
             continue
         return folder
     raise AssertionError("unreachable")
+
+
+def _warn_of_leaks(training: Sequence[Problem], held_out: Sequence[Problem]) -> None:
+    """Say how many held-out problems are trained on."""
+    if leaked := also_trained(training, held_out):
+        logger.warning(
+            "%d of %d held-out problems are trained on as well, such as %s (%.80r): their scores say nothing about new ones. "
+            "Leave them out of problems or of eval_problems",
+            len(leaked), len(held_out), leaked[0].id, leaked[0].question,
+        )  # fmt: skip
 
 
 def _warn_of_changes(checkpoint: Path, config: TrainingConfig) -> None:

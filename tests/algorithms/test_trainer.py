@@ -267,6 +267,44 @@ class TestFaults:
         assert "policy_0: every reward of step 1 is 0" in caplog.text
         assert "wrong 100%" in caplog.text
 
+    def test_held_out_problems_that_are_trained_on_are_named(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Up to case, blanks and the order of options; another order of a sum's terms is another question."""
+
+        def write(name: str, rows: list[dict[str, Any]]) -> str:
+            (tmp_path / name).write_text("".join(json.dumps({"answer": "2", **row}) + "\n" for row in rows))
+            return str(tmp_path / name)
+
+        def chosen(*options: str) -> dict[str, Any]:
+            return {"problem": "Which is two?", "options": options, "answer": "two"}
+
+        train = [
+            {"problem": "Compute 4 - 2."},
+            {"problem": "Compute  3 - 1."},
+            chosen("one", "two"),
+            {"problem": "5 - 3"},
+        ]
+        test = [
+            {"problem": "Compute 2 - 4."},
+            {"problem": "compute 3 - 1."},
+            chosen("two", "one"),
+            chosen("two", "six"),
+        ]
+        settings = {
+            "problems": write("train.jsonl", train),
+            "eval_problems": write("test.jsonl", test),
+            "output_dir": str(tmp_path / "run"),
+        }
+        with caplog.at_level(logging.WARNING):
+            Trainer(TrainingConfig(**(SMALL | settings))).close()
+            assert "2 of 4 held-out problems are trained on as well, such as test-1 ('compute 3 - 1.')" in caplog.text
+            caplog.clear()
+            settings["eval_problems"] = write("other.jsonl", [test[0]])
+            settings["output_dir"] = str(tmp_path / "second")
+            Trainer(TrainingConfig(**(SMALL | settings))).close()
+            assert "trained on as well" not in caplog.text
+
     def test_a_failing_verifier_is_counted_and_shown(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         trainer = Trainer(config(tmp_path / "run", verifier=f"{__name__}:Broken", eval_steps=0))
         before = {n: p.detach().clone() for n, p in trainer.policies["policy_0"].model.named_parameters()}
