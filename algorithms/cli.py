@@ -23,17 +23,7 @@ from algorithms.checkpoints import resolve_checkpoint
 from algorithms.config import TrainingConfig, read_yaml
 from algorithms.devices import make_plan
 from algorithms.errors import EngineError, NonFiniteError, WorkerLostError
-from algorithms.options import (
-    AdapterOptions,
-    ExchangeOptions,
-    LearningOptions,
-    PlacementOptions,
-    PolicyOptions,
-    ProblemOptions,
-    RunOptions,
-    SamplingOptions,
-    VllmOptions,
-)
+from algorithms.options import SECTIONS
 from algorithms.planning.cluster import Cluster, described
 from algorithms.policy import has_tokenizer, load_renderer, load_tokenizer
 from algorithms.ranks import join_ranks
@@ -43,19 +33,6 @@ from mrl_env.exchange import MemoryExchange
 from verifiers.printing import log_to_terminal, printable_lines
 
 S = TypeVar("S")
-
-SECTIONS: dict[str, type[Any]] = {
-    "policy": PolicyOptions,
-    "problem": ProblemOptions,
-    "exchange": ExchangeOptions,
-    "sampling": SamplingOptions,
-    "learning": LearningOptions,
-    "adapter": AdapterOptions,
-    "vllm": VllmOptions,
-    "run": RunOptions,
-    "placement": PlacementOptions,
-}
-"""The groups of `--help`."""
 
 
 @dataclass(frozen=True)

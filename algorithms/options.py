@@ -266,3 +266,17 @@ class PlacementOptions:
     max_restarts: int = 3
     """Times in a row that a run goes on from its last checkpoint after a policy's process was lost, without a step forward;
     the next loss stops it."""
+
+
+SECTIONS: dict[str, type[Any]] = {
+    "policy": PolicyOptions,
+    "problem": ProblemOptions,
+    "exchange": ExchangeOptions,
+    "sampling": SamplingOptions,
+    "learning": LearningOptions,
+    "adapter": AdapterOptions,
+    "vllm": VllmOptions,
+    "run": RunOptions,
+    "placement": PlacementOptions,
+}
+"""All of them by name, in the order of `--help`."""
