@@ -113,14 +113,9 @@ class MasterOptimizer:
             self._set_aside(index)
 
     @property
-    def in_file(self) -> bool:
-        """Whether masters and state lie in a file."""
-        return self._file is not None
-
-    @property
     def read_in_parts(self) -> bool:
         """Whether a saved state is best read part by part, as it is taken over."""
-        return self.in_file
+        return self._file is not None
 
     def finite(self) -> bool:
         """Whether all weights that are trained are finite."""
