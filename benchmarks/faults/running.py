@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm.auto import tqdm
 from transformers.utils import logging as transformers_logging
 
 from algorithms import Trainer, TrainingConfig, cli
@@ -131,6 +133,9 @@ def start(settings: TrainingConfig, inject: Callable[[], None] | None = None) ->
         log = os.open(_log(settings), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         os.dup2(log, 1)
         os.dup2(log, 2)
+        # By default all forks share one lock of their progress bars; a child that is killed while it holds it would leave it
+        # locked for all that follow.
+        tqdm.set_lock(threading.RLock())
         if inject is not None:
             inject()
         cli.run(settings)
