@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,3 +31,13 @@ def shared() -> Path:
 def models() -> Path:
     """The folder of the two real models as GGUF files (`MRL_MODELS`)."""
     return _folder("MRL_MODELS", "the real models", "MRL_REQUIRE_MODELS")
+
+
+@pytest.fixture
+def settled_heap() -> Iterator[None]:
+    """Leaves all that the process holds already out of garbage collections, for tests that bound the CPU time of a call: going
+    through the modules of PyTorch and its like once takes longer than such a call, and may fall into any.
+    """
+    gc.freeze()
+    yield
+    gc.unfreeze()

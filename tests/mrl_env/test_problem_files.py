@@ -615,6 +615,7 @@ class TestRealData:
         assert source[0].question.startswith("Let \\[f(x) = \\left\\{\n\\begin{array}{cl} ax+3, &\\text{ if }x>2")
         assert list(pickle.loads(pickle.dumps(source))) == list(source)
 
+    @pytest.mark.usefixtures("settled_heap")
     def test_math_loads_quickly(self, shared: Path) -> None:
         path = shared / "data" / "math_train.jsonl"
         began = time.process_time()

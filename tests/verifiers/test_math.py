@@ -236,6 +236,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.usefixtures("settled_heap")
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_are_wrong_and_quick(verifier: MathVerifier, name: str) -> None:
     for gold in ("42", "x^2+1", "1,2,3", r"\sqrt{2}+1"):

@@ -212,6 +212,7 @@ def test_options_that_differ_only_in_case_or_marks(options: tuple[str, str], ans
 # --- time ---
 
 
+@pytest.mark.usefixtures("settled_heap")
 @pytest.mark.parametrize("repeats", [3_000, 30_000, 100_000])
 @pytest.mark.parametrize("word", ["is ", "the ", ": ", "answer is ", "5 ", "word, "])
 def test_extraction_is_linear(word: str, repeats: int) -> None:
