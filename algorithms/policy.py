@@ -427,8 +427,9 @@ def is_model_folder(folder: Path) -> bool:
 def dequantized(path: Path) -> Path:
     """A folder with the model and tokenizer of a GGUF file, as float32.
 
-    Made once and cached, since it takes tens of seconds: under `MRL_CACHE`, by default `~/.cache/mutual-rl`. The folder is
-    written beside its place and renamed, so that an interruption leaves no half model.
+    Made once and cached, since it takes up to some minutes: under `MRL_CACHE`, by default `~/.cache/mutual-rl`. The folder is
+    written beside its place and renamed, so that an interruption leaves no half model; of several processes that make it at
+    once, the first one's stays.
 
     Raises:
         ValueError: if the file is missing.
@@ -453,7 +454,11 @@ def dequantized(path: Path) -> Path:
             model.load_state_dict(loaded.state_dict())
             model.save_pretrained(scratch)
             tokenizer.save_pretrained(scratch)
-            scratch.rename(folder)
+            try:
+                scratch.rename(folder)
+            except OSError:
+                if not folder.is_dir():
+                    raise
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     return folder
