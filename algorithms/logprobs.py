@@ -1,23 +1,23 @@
 """Log-probs of tokens under a model, with little memory and nothing computed twice.
 
-Three savings, each exact: a prompt is computed once for all rows that share it; logits are made only where a token is
-weighted; and they are made in tiles of the vocabulary, of which few are kept, so that memory does not grow with tokens times
-vocabulary. Where a model does not allow one of them, the plain way is taken.
+Three savings, each exact: a prompt is computed once for all rows that share it, and what all prompts begin with once for all
+prompts; logits are made only where a token is weighted; and they are made in tiles of the vocabulary, of which few are kept, so
+that memory does not grow with tokens times vocabulary. Where a model does not allow one of them, the plain way is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
 from transformers import DynamicCache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from algorithms.optimization import master_gradient
 from algorithms.packing import Packed
-from algorithms.rollouts.cache import is_cacheable
+from algorithms.rollouts.cache import is_cacheable, moved
 
 _TILE_ELEMENTS = {"cpu": 1 << 20}
 """Logits of a tile: on a CPU so many that they stay in its cache."""
@@ -70,16 +70,15 @@ class TokenLogProbs:
         """Each prompt once, then the tails behind its keys and values, through which gradients flow back."""
         cache = DynamicCache(config=self.model.config)
         positions = (packed.prompt_mask.cumsum(-1) - 1).clamp(min=0)
-        first = self._run(packed.prompt_ids, packed.prompt_mask, positions, 1, cache=cache, use_cache=True)
+        common = self._begin(packed, positions, cache)
+        first = self._run(
+            packed.prompt_ids[:, common:], packed.prompt_mask, positions[:, common:], 1, cache=cache, use_cache=True
+        )
         first = _for_rows(first, packed.prompt_of)
         tails = packed.tail_ids.shape[1] - 1
         if tails == 0:
             return first
-        for layer in cache.layers:
-            # Layers that share another one's keys have none of their own.
-            if isinstance(layer, DynamicLayer) and layer.keys is not None and layer.values is not None:
-                layer.keys = _for_rows(layer.keys, packed.prompt_of)
-                layer.values = _for_rows(layer.values, packed.prompt_of)
+        _change(cache, lambda values: _for_rows(values, packed.prompt_of))
         steps = torch.arange(1, tails + 1, device=positions.device)
         behind = self._run(
             packed.tail_ids[:, :-1],
@@ -90,6 +89,19 @@ class TokenLogProbs:
             use_cache=True,
         )
         return torch.cat([first, behind], dim=1)
+
+    def _begin(self, packed: Packed, positions: torch.Tensor, cache: DynamicCache) -> int:
+        """Fill a cache with what all prompts begin with, a row for each (see `rollouts.cache.repeated`); returns its tokens."""
+        # A layer with a sliding window keeps no more than the window, from which nothing could be moved.
+        windows = [layer.sliding_window for layer in cache.layers if isinstance(layer, DynamicSlidingWindowLayer)]
+        common = packed.common if packed.common < min(windows, default=packed.common + 1) else 0
+        if common:
+            full = packed.prompt_mask[:, 0].nonzero()[0]  # a prompt without padding
+            ids, mask, places = (x[full, :common] for x in (packed.prompt_ids, packed.prompt_mask, positions))
+            self._run(ids, mask, places, 1, cache=cache, use_cache=True)
+            starts = (~packed.prompt_mask).sum(-1)
+            _change(cache, lambda values: moved(values, starts))
+        return common
 
     def _run(
         self, token_ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, last: int, **cache: Any
@@ -252,6 +264,13 @@ def _inside(token_ids: torch.Tensor, start: int, size: int) -> tuple[torch.Tenso
 def _accumulator(dtype: torch.dtype) -> torch.dtype:
     """The type in which logits are summed."""
     return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _change(cache: DynamicCache, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Replace the keys and values of all layers, but of those that share another one's and have none of their own."""
+    for layer in cache.layers:
+        if isinstance(layer, DynamicLayer) and layer.keys is not None and layer.values is not None:
+            layer.keys, layer.values = change(layer.keys), change(layer.values)
 
 
 def _for_rows(values: torch.Tensor, prompt_of: torch.Tensor) -> torch.Tensor:

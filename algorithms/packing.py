@@ -10,12 +10,16 @@ import torch
 
 from algorithms.samples import Sample
 
+_SHARED_TOKENS = 256
+"""What prompts have in common is worth a forward pass of its own if that saves so many tokens."""
+
 
 @dataclass(frozen=True)
 class Packed:
     """B rows over P prompts. A row is split before its first weighted token into prompt and tail.
 
     Attributes:
+        common: tokens that all prompts begin with, to be computed once; 0 if that is not worth it.
         prompt_ids: (P, S) int64, padded with 0 on the left, so that all prompts end in the same column.
         prompt_mask: (P, S) bool, False on padding.
         prompt_of: (B,) int64, each row's prompt, in ascending order.
@@ -26,6 +30,7 @@ class Packed:
         shape: (B, T) of the rows that were packed.
     """
 
+    common: int
     prompt_ids: torch.Tensor
     prompt_mask: torch.Tensor
     prompt_of: torch.Tensor
@@ -75,6 +80,7 @@ def pack(rows: Sequence[Sample], device: torch.device | str) -> Packed:
         return torch.from_numpy(array).to(device)
 
     return Packed(
+        common=common_prefix(list(prompts.values())),
         prompt_ids=tensor(prompt_ids),
         prompt_mask=tensor(prompt_mask),
         prompt_of=torch.tensor(prompt_of, device=device),
@@ -84,6 +90,28 @@ def pack(rows: Sequence[Sample], device: torch.device | str) -> Packed:
         places=tensor(np.concatenate(places)),
         shape=(len(rows), length),
     )
+
+
+def common_prefix(prompts: Sequence[Sequence[int] | np.ndarray]) -> int:
+    """The number of tokens that all prompts begin with, as solved examples before the problem; 0 if sharing saves little.
+
+    Args:
+        prompts: P prompts of at least one token each. The last token of the shortest is not shared, for what follows it is
+            asked of every prompt.
+
+    Example:
+        >>> examples = list(range(100))
+        >>> common_prefix([examples + [1, 2], examples + [3], examples + [1, 4], examples + [5]])
+        100
+        >>> common_prefix([[7, 8, 1], [7, 8, 2]])
+        0
+    """
+    first, last = (np.asarray(prompt) for prompt in (min(prompts, key=list), max(prompts, key=list)))
+    shortest = min(map(len, prompts)) - 1
+    # Between the first and the last in alphabetical order all others have what these two have.
+    differ = np.flatnonzero(first[:shortest] != last[:shortest])
+    common = int(differ[0]) if len(differ) else shortest
+    return common if common * (len(prompts) - 1) >= _SHARED_TOKENS else 0
 
 
 def micro_batches(rows: Sequence[Sample], size: int) -> list[list[Sample]]:

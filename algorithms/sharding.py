@@ -124,7 +124,7 @@ class ShardedLogProbs(torch.nn.Module):
 
     def forward(self, packed: Packed) -> torch.Tensor:
         """(B, T) float32, nats; 0 where no token is weighted."""
-        return self._logprobs(_with_tails(packed)).clone()  # FSDP wants no view
+        return self._logprobs(_in_two_passes(packed)).clone()  # FSDP wants no view
 
 
 class ShardedOptimizer(MasterOptimizer):
@@ -251,8 +251,13 @@ def _layers(model: PreTrainedModel) -> Iterator[torch.nn.Module]:
     yield from (module for module in model.modules() if type(module).__name__ in names)
 
 
-def _with_tails(packed: Packed) -> Packed:
-    """The same rows, where every tail is one token in two columns: otherwise there would be no second pass over the layers."""
+def _in_two_passes(packed: Packed) -> Packed:
+    """The same rows, to be computed in two passes over the layers, prompts and tails, whatever they are.
+
+    Nothing is made of what the prompts have in common, which would be another pass; and where every tail is one token, it
+    stands in two columns, since otherwise there would be no second one.
+    """
+    packed = replace(packed, common=0)
     if packed.tail_ids.shape[1] > 1:
         return packed
     pad = torch.nn.functional.pad

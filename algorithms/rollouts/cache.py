@@ -127,6 +127,47 @@ def merged(parts: Sequence[tuple[RowCache, torch.Tensor]]) -> RowCache:
     return result
 
 
+def repeated(prefix: RowCache, starts: torch.Tensor) -> RowCache:
+    """Rows that all begin with one row's tokens, each moved so far to the right that it begins at a column of its own.
+
+    What a row has of those tokens beyond the prefix's last column is left out: it is computed again, in the place of padding.
+
+    Args:
+        prefix: a cache of one row, which stays as it is.
+        starts: (R,) int64, each row's first column.
+
+    Returns:
+        R rows with as many columns as the prefix.
+    """
+    length = prefix.get_seq_length()
+    result = RowCache(starts)
+    for layer in prefix.layers:
+        row = BufferedLayer()
+        result.layers.append(row)
+        assert isinstance(layer, BufferedLayer)
+        if layer.keys is None or layer.values is None:  # it shares another layer's keys
+            continue
+        row.length, row.is_initialized = length, True
+        row.keys, row.values = (moved(buffer[:, :, :length], starts) for buffer in (layer.keys, layer.values))
+    return result
+
+
+def moved(values: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
+    """Copies of one row's keys or values, moved to the right; gradients flow back.
+
+    Args:
+        values: (1, H, C, D).
+        starts: (R,) int64, the columns by which each copy is moved; before them stands its first column's value.
+
+    Returns:
+        (R, H, C, D), contiguous.
+    """
+    _, heads, columns, width = values.shape
+    chosen = (torch.arange(columns, device=starts.device) - starts.unsqueeze(-1)).clamp(min=0)
+    copies = values[0].index_select(1, chosen.flatten()).view(heads, len(starts), columns, width)
+    return copies.transpose(0, 1).contiguous()
+
+
 def is_cacheable(config: PreTrainedConfig) -> bool:
     """Whether a model carries nothing but keys and values from token to token, so that its rows can be moved about."""
     layers = DynamicCache(config=config).layers

@@ -1,7 +1,7 @@
 """Batched generation on a Transformers model.
 
-Each prompt is computed once for all of its completions; then one token a step is drawn for every row. Rows that have finished
-leave the batch, and prompts that wait for a place enter it.
+What all prompts begin with is computed once, and each prompt once for all of its completions; then one token a step is drawn
+for every row. Rows that have finished leave the batch, and prompts that wait for a place enter it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import torch
 from transformers import PreTrainedModel
 
 from algorithms.errors import NonFiniteError
-from algorithms.rollouts.cache import RowCache, merged
+from algorithms.packing import common_prefix
+from algorithms.rollouts.cache import RowCache, merged, repeated
 from algorithms.rollouts.decoding import packed_weights
 from algorithms.rollouts.sampling import SamplingConfig, draw_tokens, row_uniforms
 from mrl_env.types import FinishReason
@@ -80,6 +81,7 @@ def generate(
     waiting = 0
     batch: _Batch | None = None
     with packed_weights(model):
+        sampler.share(prompts)
         while batch is not None or waiting < len(prompts):
             free = places if batch is None else (places * generations - batch.running) // generations
             entering = prompts[waiting : waiting + free]
@@ -153,15 +155,25 @@ class _Sampler:
     def __post_init__(self) -> None:
         self.device = next(self.model.parameters()).device
         self.uniforms = torch.from_numpy(row_uniforms(self.seeds, self.config.max_completion_length)).to(self.device)
+        self.prefix: RowCache | None = None
+
+    def share(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Compute what all prompts begin with, such as solved examples, if that is worth a forward pass of its own."""
+        if shared := common_prefix(prompts):
+            token_ids = torch.tensor([prompts[0][:shared]], device=self.device)
+            self.prefix = RowCache(token_ids.new_zeros(1))
+            self._logits(token_ids, torch.arange(shared, device=self.device).unsqueeze(0), self.prefix)
 
     def prefill(self, prompts: Sequence[Sequence[int]], generations: int, first_row: int) -> _Batch:
         """A new batch of `generations` rows a prompt, with the first token of each drawn."""
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
         token_ids = _pad_left(prompts).to(self.device)
         columns = token_ids.shape[1]
-        cache = RowCache(columns - lengths)
-        positions = (torch.arange(columns, device=self.device) - cache.starts.unsqueeze(-1)).clamp(min=0)
-        logits = self._logits(token_ids, positions, cache)
+        starts = columns - lengths
+        cache = RowCache(starts) if self.prefix is None else repeated(self.prefix, starts)
+        shared = cache.get_seq_length()
+        positions = (torch.arange(shared, columns, device=self.device) - starts.unsqueeze(-1)).clamp(min=0)
+        logits = self._logits(token_ids[:, shared:], positions, cache)
         each = torch.arange(len(prompts), device=self.device).repeat_interleave(generations)
         count = len(each)
         batch = _Batch(

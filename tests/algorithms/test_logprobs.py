@@ -185,6 +185,39 @@ def test_a_prompt_is_computed_once() -> None:
     assert counted[-2:] == [3 * 11, len(rows) * (packed.tail_ids.shape[1] - 1)]
 
 
+def gemma3_of_window(window: int) -> PreTrainedModel:
+    layers = ["sliding_attention", "full_attention", "sliding_attention"]
+    return Gemma3ForCausalLM(Gemma3TextConfig(**SHAPE, head_dim=16, sliding_window=window, layer_types=layers))
+
+
+@pytest.mark.parametrize(("window", "shared"), [(10, True), (9, True), (8, False)])
+def test_what_prompts_begin_with_is_computed_once(monkeypatch: pytest.MonkeyPatch, window: int, shared: bool) -> None:
+    """Eight tokens, also of a prompt shorter than what the longest has to itself; not where a window has lost some."""
+    monkeypatch.setattr("algorithms.packing._SHARED_TOKENS", 16)
+    rng = np.random.default_rng(1)
+    beginning = tuple(rng.integers(3, 64, 8).tolist())
+    rows = []
+    for p, length in enumerate((5, 1, 12)):
+        prompt = (*beginning, 3 + p, *rng.integers(3, 64, length - 1).tolist())
+        rows += [make_sample(prompt, rng.integers(3, 64, n).tolist(), source="me", advantage=1.0) for n in (4, 1, 7)]
+    for make in (llama, lambda: gemma3_of_window(window)):
+        model = made(make)
+        counted: list[int] = []
+        logprobs = TokenLogProbs(model)
+        handle = model.get_input_embeddings().register_forward_hook(
+            lambda module, inputs, output, counted=counted: counted.append(inputs[0].numel())
+        )
+        packed = pack(rows, "cpu")
+        found = logprobs(packed)
+        handle.remove()
+        assert packed.common == 8
+        assert counted == ([8, 3 * 12, 9 * 6] if shared or make is llama else [3 * 20, 9 * 6])
+        expected = plain(model, rows, 1.0)
+        assert (found - expected).abs().max() < 1e-10
+        for mine, theirs in zip(weight_gradients(model, found), weight_gradients(model, expected), strict=True):
+            assert (mine - theirs).norm() <= 1e-6 * (1 + theirs.norm())
+
+
 # The head
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.packing import micro_batches, pack
+from algorithms.packing import common_prefix, micro_batches, pack
 from algorithms.samples import Sample, make_sample
 
 
@@ -28,6 +28,24 @@ def test_packing_by_hand() -> None:
     # Rows of four tokens: the third row's tail begins at its second token.
     assert packed.places.tolist() == [2, 3, 6, 9, 10, 11]
     assert packed.shape == (3, 4)
+
+
+def test_a_common_beginning_counts_if_it_saves_256_tokens() -> None:
+    examples = tuple(range(128))
+    assert common_prefix([(*examples, 1), (*examples, 2, 3), (*examples, 4)]) == 128  # twice
+    assert common_prefix([(*examples[:-1], 500, 1), (*examples, 2, 3), (*examples, 4)]) == 0  # 127, twice
+    assert common_prefix([examples * 9]) == 0
+    # The last token of the shortest is always asked.
+    assert common_prefix([examples * 3, examples * 3]) == 3 * 128 - 1
+    assert common_prefix([examples * 3, (*examples * 3, 7)]) == 3 * 128 - 1
+
+
+@given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=2, max_size=5))
+def test_a_common_beginning_is_what_all_have(endings: list[list[int]]) -> None:
+    prompts = [[0] * 300 + ending for ending in endings]
+    shortest = min(map(len, prompts)) - 1
+    expected = next((i for i in range(shortest) if len({prompt[i] for prompt in prompts}) > 1), shortest)
+    assert common_prefix(prompts) == expected
 
 
 def test_what_lies_behind_the_last_weighted_token_is_left_out() -> None:

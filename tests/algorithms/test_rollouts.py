@@ -130,6 +130,40 @@ def test_a_row_is_the_same_alone_and_in_company(policy: Policy) -> None:
             assert alone.logprobs == pytest.approx(together[p][g].logprobs, abs=5e-5)
 
 
+@pytest.mark.parametrize(
+    "lengths",
+    [(1, 1, 1), (5, 1, 12), (40, 2, 3)],  # the last: the second row is shorter than what the first has to itself
+    ids=str,
+)
+def test_what_prompts_begin_with_is_computed_once(
+    make_gemma: Callable[..., Gemma3ForCausalLM], monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...]
+) -> None:
+    """In float64, with sliding windows: log-probs of a fresh pass, tokens of prompts that are computed apart."""
+    model = make_gemma().double()
+    beginning = tuple(int(i) for i in np.random.default_rng(0).integers(3, 60, 20))
+    prompts = [(*beginning, 3 + p, *range(7, 6 + length)) for p, length in enumerate(lengths)]
+    config, counted = SamplingConfig(max_completion_length=12), list[int]()
+    handle = model.get_input_embeddings().register_forward_hook(
+        lambda module, inputs, output: counted.append(inputs[0].numel())
+    )
+    apart = generate(model, prompts, 4, config, seeds_for(12), set(range(20, 24)))
+    assert counted[0] == 3 * (20 + max(lengths)), "20 tokens of two prompts are not worth a pass of their own"
+    counted.clear()
+    monkeypatch.setattr("algorithms.packing._SHARED_TOKENS", 2 * 20)
+    for batch_size in (None, 4):
+        shared = generate(model, prompts, 4, config, seeds_for(12), set(range(20, 24)), batch_size=batch_size)
+        for prompt, group, other in zip(prompts, shared, apart, strict=True):
+            for rollout, plain in zip(group, other, strict=True):
+                assert rollout.token_ids == plain.token_ids
+                assert rollout.logprobs == pytest.approx(fresh_logprobs(model, prompt, rollout, 1.0)[0], abs=4e-6)
+        assert counted[:2] == [
+            20,
+            (3 if batch_size is None else 1) * (max(lengths) if batch_size is None else lengths[0]),
+        ]
+        counted.clear()
+    handle.remove()
+
+
 def test_batch_size_does_not_change_completions(policy: Policy) -> None:
     prompts, config = prompts_of(policy), SamplingConfig(max_completion_length=24)
     finished: list[int] = []
