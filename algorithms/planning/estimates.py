@@ -335,8 +335,8 @@ def sharded_memory(model: Model, work: Work, processes: int, kind: Kind) -> Memo
 
 
 def sampling_memory(model: Model, work: Work, rows: int, kind: Kind) -> int:
-    """What it takes to sample from the learner's own model: caches, and on a CPU the reordered weights of bfloat16 layers."""
-    copies = 2 * (model.body + model.head) if kind == "cpu" and work.dtype == "bf16" else 0
+    """What it takes to sample from the learner's own model: caches, and on a CPU the reordered weights of its layers."""
+    copies = _BYTES[work.dtype] * (model.body + model.head) if kind == "cpu" else 0
     return cache_bytes(model, work, rows) + copies
 
 

@@ -33,11 +33,14 @@ MakeGroup = Callable[..., Group]
 MakeRecord = Callable[..., Experience]
 
 
-@pytest.fixture
-def cpu_that_packs() -> None:
-    """Skips where weights in bfloat16 are sampled with as they are."""
-    if not can_pack():
+@pytest.fixture(params=[torch.bfloat16, torch.float32], ids=str)
+def dtype_that_packs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.dtype:
+    """Types of weights that are sampled with in another layout, however small they are; skips where this CPU has none."""
+    monkeypatch.setattr("algorithms.rollouts.decoding._LARGE", 1)
+    dtype: torch.dtype = request.param
+    if not can_pack(dtype):
         pytest.skip("this CPU has no instructions for products of bfloat16")
+    return dtype
 
 
 @pytest.fixture(autouse=True)

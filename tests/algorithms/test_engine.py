@@ -211,14 +211,15 @@ def test_models_with_another_memory_are_refused(byte_tokenizer: PreTrainedTokeni
 
 def test_nothing_is_packed_where_the_cpu_cannot(make_llama: MakeLlama, monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_llama().to(torch.bfloat16)
-    monkeypatch.setattr("algorithms.rollouts.decoding.can_pack", lambda: False)
+    monkeypatch.setattr("algorithms.rollouts.decoding.can_pack", lambda dtype: False)
     with packed_weights(model):
         assert "forward" not in model.lm_head.__dict__
 
 
-@pytest.mark.usefixtures("cpu_that_packs")
-def test_packed_weights_compute_the_same_and_leave_no_trace(make_llama: MakeLlama) -> None:
-    model = make_llama(attention_bias=True).to(torch.bfloat16)
+def test_packed_weights_compute_the_same_and_leave_no_trace(
+    make_llama: MakeLlama, dtype_that_packs: torch.dtype
+) -> None:
+    model = make_llama(attention_bias=True).to(dtype_that_packs)
     ids = torch.tensor([[5, 6, 7, 8]])
     with torch.no_grad():
         exact = copy_in_double(model)(ids).logits
@@ -229,15 +230,18 @@ def test_packed_weights_compute_the_same_and_leave_no_trace(make_llama: MakeLlam
         model.lm_head.weight.zero_()
         assert "forward" not in model.lm_head.__dict__
         assert not model(ids).logits.any(), "behind it the weights count as they are"
-    assert (packed - exact).abs().max() <= 1.5 * (before - exact).abs().max()
+    # In float32 either order of the sums may be the luckier one.
+    assert (packed - exact).abs().max() <= 1.5 * (before - exact).abs().max() + 1e-5 * (
+        dtype_that_packs == torch.float32
+    )
 
 
-@pytest.mark.usefixtures("cpu_that_packs")
-def test_layers_with_a_common_input_are_one_product(make_llama: MakeLlama) -> None:
+def test_layers_with_a_common_input_are_one_product(make_llama: MakeLlama, dtype_that_packs: torch.dtype) -> None:
     """Their outputs are those of the layers, also when a second input comes before all of them were called."""
-    model = make_llama(attention_bias=True).to(torch.bfloat16)
+    model = make_llama(attention_bias=True).to(dtype_that_packs)
     attention = model.model.layers[0].self_attn
-    first, second = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    first, second = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(0)).to(dtype_that_packs)
+    tolerance = 1 / 64 if dtype_that_packs == torch.bfloat16 else 1e-5
     layers = (attention.q_proj, attention.k_proj, attention.v_proj)
     with torch.inference_mode():
         expected = [[layer(inputs).float() for layer in layers] for inputs in (first, second)]
@@ -247,7 +251,7 @@ def test_layers_with_a_common_input_are_one_product(make_llama: MakeLlama) -> No
             found.append(layers[2](first))
     for mine, theirs in ((found, expected[0]), (other, expected[1])):
         for a, b in zip(mine, theirs, strict=True):
-            assert torch.allclose(a.float(), b, rtol=1 / 64, atol=1 / 64)
+            assert torch.allclose(a.float(), b, rtol=tolerance, atol=tolerance)
 
 
 def copy_in_double(model: LlamaForCausalLM) -> LlamaForCausalLM:
@@ -256,7 +260,7 @@ def copy_in_double(model: LlamaForCausalLM) -> LlamaForCausalLM:
     return other
 
 
-def test_only_plain_low_precision_layers_are_packed(make_llama: MakeLlama) -> None:
+def test_only_plain_layers_are_packed_and_in_float32_only_large_ones(make_llama: MakeLlama) -> None:
     class Adapted(torch.nn.Linear):
         pass
 
@@ -264,9 +268,12 @@ def test_only_plain_low_precision_layers_are_packed(make_llama: MakeLlama) -> No
     model.lm_head = Adapted(32, 64, bias=False, dtype=torch.bfloat16)
     with packed_weights(model):
         assert "forward" not in model.lm_head.__dict__
-    single = make_llama()
+    single = make_llama(vocab_size=1 << 13)
     with packed_weights(single):
-        assert "forward" not in single.lm_head.__dict__
+        assert "forward" in single.lm_head.__dict__, "32 times 8192 elements"
+        assert "forward" not in single.model.layers[0].mlp.down_proj.__dict__
+    with packed_weights(single.double()):
+        assert "forward" not in single.lm_head.__dict__, "there is no layout for it"
 
 
 def test_an_error_while_sampling_unpacks(make_llama: MakeLlama) -> None:

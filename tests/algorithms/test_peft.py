@@ -174,9 +174,10 @@ def test_recomputed_activations_change_nothing(make_llama: MakeLlama) -> None:
     assert (gradients[0] - gradients[1]).norm() <= 1e-5 * gradients[0].norm()
 
 
-@pytest.mark.usefixtures("cpu_that_packs")
-def test_layers_inside_adapters_are_packed_and_compute_the_same(make_llama: MakeLlama) -> None:
-    model = make_llama(initializer_range=0.02).to(torch.bfloat16)
+def test_layers_inside_adapters_are_packed_and_compute_the_same(
+    make_llama: MakeLlama, dtype_that_packs: torch.dtype
+) -> None:
+    model = make_llama(initializer_range=0.02).to(dtype_that_packs)
     add_adapter(model, settings(), "")
     disturb(model)
     attention: Any = model.model.layers[0].self_attn
@@ -190,7 +191,9 @@ def test_layers_inside_adapters_are_packed_and_compute_the_same(make_llama: Make
             assert len(products) == 1, "layers with a common input are one product"
             assert "forward" not in attention.q_proj.__dict__, "the adapter itself is left alone"
             packed = model(ids).logits
-    assert (packed - exact).abs().max() <= 1.5 * (usual - exact).abs().max()
+    assert (packed - exact).abs().max() <= 1.5 * (usual - exact).abs().max() + 1e-5 * (
+        dtype_that_packs == torch.float32
+    )
     assert "forward" not in attention.q_proj.base_layer.__dict__
 
 
