@@ -143,6 +143,7 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     captured = capsys.readouterr()
     assert json.loads(captured.out)["step tiny-llama"]["offloaded"] == 7.0
     assert captured.err.count("s a step") == 1
+    assert "a quick look: the bounds are for" in captured.err
     for other, differs in ((["tiny-llama"], "workload"), (["tiny-qwen3", "--quick"], "models")):
         with pytest.raises(SystemExit) as mistake:
             main(["--models", *other, "--output", str(stored)])

@@ -280,6 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pairs, steps = options.pairs, options.steps
     if options.quick:
         shape, pairs, steps = replace(shape, problems=4, generations=4, tokens=16), 1, 1
+        print("a quick look: the bounds are for five pairs of real models at full size", file=sys.stderr)
     about = {"machine": machine(), "models": options.models, "workload": asdict(shape), "steps": steps}
     try:
         results = stored_results(options.output, about)

@@ -60,6 +60,8 @@ def show(found: Mapping[str, Mapping[int, tuple[float, float]]]) -> str:
 def draw(found: Mapping[str, Mapping[int, tuple[float, float]]], title: str, path: Path) -> None:
     """One panel per axis, with the line of proportional growth from its first point."""
     figure = empty_figure(4 * len(found), 3.4)
+    from matplotlib.ticker import LogLocator
+
     panels = figure.subplots(1, len(found))
     for panel, (axis, points) in zip(panels, found.items(), strict=True):
         values, seconds = list(points), [second for second, _ in points.values()]
@@ -69,6 +71,9 @@ def draw(found: Mapping[str, Mapping[int, tuple[float, float]]], title: str, pat
         )
         panel.set(xlabel=axis, ylabel="seconds a step", xscale="log", yscale="log", xticks=values)
         panel.set_xticklabels(map(str, values))
+        # By default a panel that spans less than a power of ten would have no number at all.
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter("{x:g}")
         panel.minorticks_off()
         panel.grid(alpha=0.3)
     panels[0].legend()
