@@ -154,7 +154,7 @@ def divergence(
     kl = entropy = 0.0
     ordered = sorted(rows, key=lambda row: len(row[0]) + len(row[1]))
     while ordered:
-        longest = len(ordered[-1][0]) + len(ordered[-1][1])
+        longest = max(len(completion) for _, completion in ordered)
         size = max(1, _ELEMENTS // (longest * vocabulary))
         part, ordered = ordered[-size:], ordered[:-size]
         logp, logq = (_log_distributions(m, part) for m in (model, start))
@@ -169,17 +169,24 @@ def divergence(
 
 
 def _log_distributions(model: PreTrainedModel, rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> torch.Tensor:
-    """(N, V) float32 log-probabilities at the positions that predict the N completion tokens of rows padded on the right."""
+    """(N, V) float32 log-probabilities at the positions that predict the N completion tokens of rows padded on the left."""
     device = next(model.parameters()).device
     longest = max(len(prompt) + len(completion) for prompt, completion in rows)
+    last = max(len(completion) for _, completion in rows) + 1
     ids = torch.zeros((len(rows), longest), dtype=torch.int64)
-    mask, counted = torch.zeros_like(ids), torch.zeros((len(rows), longest), dtype=torch.bool)
+    mask, counted = torch.zeros_like(ids), torch.zeros((len(rows), last), dtype=torch.bool)
     for i, (prompt, completion) in enumerate(rows):
         length = len(prompt) + len(completion)
-        ids[i, :length] = torch.tensor([*prompt, *completion])
-        mask[i, :length] = 1
-        counted[i, len(prompt) - 1 : length - 1] = True
-    logits = model(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False).logits
+        ids[i, -length:] = torch.tensor([*prompt, *completion])
+        mask[i, -length:] = 1
+        counted[i, -len(completion) - 1 : -1] = True
+    logits = model(
+        input_ids=ids.to(device),
+        attention_mask=mask.to(device),
+        position_ids=(mask.cumsum(-1) - 1).clamp(min=0).to(device),
+        use_cache=False,
+        logits_to_keep=last,
+    ).logits
     return torch.log_softmax(logits[counted.to(device)].float(), dim=-1)
 
 

@@ -20,6 +20,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -38,6 +39,9 @@ from verifiers.printing import log_to_terminal
 
 STOPPED = 130
 """Exit status of a run that was interrupted and saved."""
+
+AT_STAKE = 300.0
+"""Seconds of training after which a checkpoint is written between measurements, too: what a kill can cost."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ def run(folder: Path) -> int:
         with Interruption() as interruption:
             if trainer.step == 0:
                 log(trainer, start["evaluation"])
+            saved = time.monotonic()
             while trainer.step < trainer.total_steps:
                 trainer.train_step()
                 last = trainer.step == trainer.total_steps
@@ -113,8 +118,9 @@ def run(folder: Path) -> int:
                     }
                     log(trainer, {name: summary for name, (summary, _) in measured.items()})
                     replace_file(folder / "scores.json", {name: scores for name, (_, scores) in measured.items()})
-                if due or stop:
+                if due or stop or time.monotonic() - saved > AT_STAKE:
                     trainer.save()
+                    saved = time.monotonic()
                 if stop and not last:
                     trainer.close()
                     return STOPPED

@@ -282,6 +282,26 @@ def test_a_measure_that_is_not_finite_ends_the_run() -> None:
         log(trainer, {"a": {"kl": 1.0}, "b": {"kl": math.inf, "reward": 0.5}})
 
 
+@pytest.mark.parametrize(("at_stake", "kept"), [(0.0, ["checkpoint-1"]), (300.0, [])])
+def test_steps_that_took_long_are_saved_between_measurements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_stake: float, kept: list[str]
+) -> None:
+    (cell,) = cells(*SMALL, "--algorithms", "grpo", "--reach_samples", "1", output=tmp_path)
+    cell.job.write(cell.folder)
+    step = process.Trainer.train_step
+
+    def killed_in_the_second(trainer: Any) -> Any:
+        if trainer.step == 1:
+            raise KeyboardInterrupt
+        return step(trainer)
+
+    monkeypatch.setattr(process.Trainer, "train_step", killed_in_the_second)
+    monkeypatch.setattr(process, "AT_STAKE", at_stake)
+    with pytest.raises(KeyboardInterrupt):
+        process.run(cell.folder)
+    assert [path.name for path in cell.folder.glob("checkpoint-*")] == kept
+
+
 def test_one_starting_policy_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
