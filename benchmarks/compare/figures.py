@@ -91,7 +91,10 @@ DYNAMICS: tuple[tuple[str, str], ...] = (
     ("exchange/effective_sample_size", "effective\nsample size [share]"),
     ("clip_ratio/region_mean", "clip share\n[of tokens]"),
 )
-"""Rows of the figure of dynamics: held-out curves, and training metrics by the stretches between evaluations."""
+"""Rows of the figure of dynamics: held-out curves, and training metrics by `stretches`."""
+
+FEWEST_STRETCHES = 8
+"""By which training metrics are drawn, as far as there are so many steps."""
 
 
 def draw_all(results: Results) -> dict[str, Any]:
@@ -218,10 +221,23 @@ def draw_curves(results: Results) -> Any:
     return figure
 
 
+def stretches(evaluated: Sequence[int]) -> list[int]:
+    """Ends of the stretches of training by which its metrics are drawn: the evaluations, or equal ones where these are few.
+
+    Args:
+        evaluated: steps e_0 < e_1 < ...
+    """
+    if len(evaluated) > FEWEST_STRETCHES:
+        return list(evaluated)
+    first, last = evaluated[0], evaluated[-1]
+    return sorted({first + round((last - first) * part / FEWEST_STRETCHES) for part in range(FEWEST_STRETCHES + 1)})
+
+
 def draw_dynamics(results: Results) -> Any:
     """Entropy, KL, gate rate and importance ratios over training; rows without data are left out."""
     names, at = rows(results), steps(results)
-    middle = [(low + high) / 2 for low, high in pairwise(at)]
+    ends = stretches(at)
+    middle = [(low + high) / 2 for low, high in pairwise(ends)]
     drawn: list[tuple[str, list[tuple[str, str, Sequence[float], list[Array]]]]] = []
     for key, label in DYNAMICS:
         held_out = "/" not in key
@@ -230,7 +246,7 @@ def draw_dynamics(results: Results) -> Any:
             for method in methods(results):
 
                 def make(run: Any, key: str = key, policy: str = policy, held_out: bool = held_out) -> Array | None:
-                    return curve(run, policy, key) if held_out else training(run, policy, key, at)
+                    return curve(run, policy, key) if held_out else training(run, policy, key, ends)
 
                 by_pool = curves_by_pool(results, method, make)
                 if by_pool:

@@ -206,12 +206,12 @@ def curve(run: Run, policy: str, key: str) -> Array | None:
 
 
 def training(run: Run, policy: str, key: str, ends: Sequence[int]) -> Array | None:
-    """A training metric by the stretches between evaluations.
+    """A training metric by stretches of training.
 
     Args:
         run, policy: as for `curve`.
         key: for example `exchange/rescue_rate`.
-        ends: evaluation steps e_0 < e_1 < ...; stretch i holds the training steps in (e_i, e_{i+1}].
+        ends: steps e_0 < e_1 < ...; stretch i holds the training steps in (e_i, e_{i+1}].
 
     Returns:
         (len(ends) - 1,): the median within a stretch of metrics in `HEAVY` and the mean of others; NaN

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.compare.figures import FIGURES, OTHER, STYLES, draw_all, draw_curves, subject_table
+from benchmarks.compare.figures import FIGURES, OTHER, STYLES, draw_all, draw_curves, stretches, subject_table
 from benchmarks.compare.methods import METHODS
 from benchmarks.compare.report import (
     claims_page,
@@ -289,6 +289,13 @@ def test_subjects_by_hand(made_up: Make) -> None:
     table = subject_table(made_up({"grpo": {}}, noise=0), "policy_0", ["addsub", "poly", "none"])
     assert table[:, :2] == pytest.approx(np.array([[0.51, 0.11], [0.77, 0.37]]))
     assert np.isnan(table[:, 2]).all()
+
+
+def test_training_is_drawn_by_evaluations_or_eighths() -> None:
+    assert stretches(range(0, 101, 5)) == list(range(0, 101, 5))
+    assert stretches([0, 16]) == [0, 2, 4, 6, 8, 10, 12, 14, 16]
+    assert stretches([10, 12, 13]) == [10, 11, 12, 13], "fewer steps than eight"
+    assert stretches([3]) == [3]
 
 
 def test_small_texts() -> None:
