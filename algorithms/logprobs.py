@@ -16,7 +16,7 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from algorithms.optimization import master_gradient
-from algorithms.packing import Packed
+from algorithms.packing import EVEN, Packed, room
 from algorithms.rollouts.cache import is_cacheable, moved
 
 _TILE_ELEMENTS = {"cpu": 1 << 20}
@@ -43,14 +43,17 @@ class TokenLogProbs:
 
     def __call__(self, packed: Packed) -> torch.Tensor:
         """(B, T) float32, nats; 0 where no token is weighted."""
-        outputs = self._outputs(packed).flatten(0, 1).index_select(0, packed.weighted)
-        targets = packed.tail_ids.flatten()[packed.weighted]
+        count = len(packed.weighted)
+        # Some tokens more, of which nothing is made, for a product of an even number.
+        chosen = torch.nn.functional.pad(packed.weighted, (0, room(count, EVEN)))
+        outputs = self._outputs(packed).flatten(0, 1).index_select(0, chosen)
+        targets = packed.tail_ids.flatten()[chosen]
         if self._head is None:
             logprobs = token_logprobs(outputs, targets, self.temperature)
         else:
             logprobs = tiled_logprobs(outputs, self._head.weight, targets, self.temperature)
         rows, length = packed.shape
-        return logprobs.new_zeros(rows * length).index_put((packed.places,), logprobs).view(rows, length)
+        return logprobs.new_zeros(rows * length).index_put((packed.places,), logprobs[:count]).view(rows, length)
 
     def _outputs(self, packed: Packed) -> torch.Tensor:
         """(B, L, width): what predicts the tails' tokens, as hidden states, or as logits where the head must be the model's."""
@@ -96,10 +99,12 @@ class TokenLogProbs:
         windows = [layer.sliding_window for layer in cache.layers if isinstance(layer, DynamicSlidingWindowLayer)]
         common = packed.common if packed.common < min(windows, default=packed.common + 1) else 0
         if common:
-            full = packed.prompt_mask[:, 0].nonzero()[0]  # a prompt without padding
-            ids, mask, places = (x[full, :common] for x in (packed.prompt_ids, packed.prompt_mask, positions))
-            self._run(ids, mask, places, 1, cache=cache, use_cache=True)
             starts = (~packed.prompt_mask).sum(-1)
+            longest, first = int(starts.argmin()), int(starts.min())
+            ids, mask, places = (
+                x[longest : longest + 1, first : first + common] for x in (packed.prompt_ids, packed.prompt_mask, positions)
+            )
+            self._run(ids, mask, places, 1, cache=cache, use_cache=True)
             _change(cache, lambda values: moved(values, starts))
         return common
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import mmap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -13,6 +15,9 @@ import torch
 
 from algorithms.memory import return_freed_memory
 from algorithms.offloading import FileMemory
+
+_ALIGNED = 16
+"""Elements: each gradient begins at a multiple of so many, where vector instructions are fastest."""
 
 ScheduleType = Literal["constant", "linear", "cosine"]
 
@@ -77,9 +82,12 @@ class MasterOptimizer:
             self._move([parameter.device for parameter in self.parameters])
         if self._file is not None:
             return_freed_memory()
+            _set_gradients_apart([m for m, p in zip(self.masters, self.parameters, strict=True) if m is not p])
         try:
             yield
         finally:
+            for master in self.masters:
+                master.__dict__.pop("room", None)
             if self._to_cpu:
                 self._move([torch.device("cpu")] * len(self.parameters))
 
@@ -199,8 +207,28 @@ def master_gradient(parameter: torch.Tensor) -> torch.Tensor | None:
     if master is None:
         return None
     if master.grad is None:
-        master.grad = torch.zeros_like(master)
+        master.grad = _zeros(master)
     return master.grad
+
+
+def _zeros(master: torch.nn.Parameter) -> torch.Tensor:
+    """Zeros for a master's first gradient, where there is room for it."""
+    room: torch.Tensor | None = getattr(master, "room", None)
+    return torch.zeros_like(master) if room is None else room
+
+
+def _set_gradients_apart(masters: Sequence[torch.nn.Parameter]) -> None:
+    """Make room for the gradients of masters in memory of their own, of zeros, which is given back with the last of them.
+
+    They come while activations go: side by side they would leave holes, and the process would grow with every backward pass.
+    """
+    starts = [0, *itertools.accumulate(-(-master.numel() // _ALIGNED) * _ALIGNED for master in masters)]
+    if starts[-1] == 0:
+        return
+    memory = mmap.mmap(-1, starts[-1] * torch.float32.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    every = torch.frombuffer(memory, dtype=torch.float32)
+    for master, start in zip(masters, starts, strict=False):
+        master.room = every[start : start + master.numel()].view_as(master)  # type: ignore[attr-defined]
 
 
 def _move_gradient(master: torch.nn.Parameter, parameter: torch.Tensor) -> None:
@@ -212,9 +240,8 @@ def _move_gradient(master: torch.nn.Parameter, parameter: torch.Tensor) -> None:
         # Where tokens are embedded more than once, their rows are added in float32, too.
         gradient = gradient.to(master.dtype)
     if master.grad is None:
-        master.grad = gradient.to_dense() if gradient.is_sparse else gradient.to(master.dtype)
-    else:
-        master.grad.add_(gradient)
+        master.grad = _zeros(master)
+    master.grad.add_(gradient)
     parameter.grad = None
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,12 @@ from algorithms.samples import Sample
 _SHARED_TOKENS = 256
 """What prompts have in common is worth a forward pass of its own if that saves so many tokens."""
 
+EVEN = 32
+"""Matrix products are fastest where the tokens of a pass are a multiple of so many; see docs/performance.md."""
+
+_PROMPTS = 8
+"""Prompts have a multiple of so many columns: a library compiles its products for each shape that it meets."""
+
 
 @dataclass(frozen=True)
 class Packed:
@@ -20,7 +27,8 @@ class Packed:
 
     Attributes:
         common: tokens that all prompts begin with, to be computed once; 0 if that is not worth it.
-        prompt_ids: (P, S) int64, padded with 0 on the left, so that all prompts end in the same column.
+        prompt_ids: (P, S) int64, padded with 0 on the left, so that all prompts end in the same column. They and the tails have
+            a few columns more than the longest needs, where that makes the passes over them faster.
         prompt_mask: (P, S) bool, False on padding.
         prompt_of: (B,) int64, each row's prompt, in ascending order.
         tail_ids: (B, L) int64, up to each row's last weighted token, padded with 0 on the right.
@@ -68,8 +76,11 @@ def pack(rows: Sequence[Sample], device: torch.device | str) -> Packed:
         prompt = row.token_ids[:start]
         prompts.setdefault(prompt.tobytes(), prompt)
         prompt_of.append(list(prompts).index(prompt.tobytes()))
-    prompt_ids, prompt_mask = _padded(list(prompts.values()), left=True)
-    tail_ids, tail_mask = _padded([row.token_ids[a:b] for row, (a, b) in zip(rows, spans, strict=True)], left=False)
+    prompt_ids, prompt_mask = _padded(list(prompts.values()), left=True, extra=lambda longest: room(longest, _PROMPTS))
+    tails = [row.token_ids[start:end] for row, (start, end) in zip(rows, spans, strict=True)]
+    # All columns but the last are computed.
+    step = EVEN // math.gcd(EVEN, len(rows))
+    tail_ids, tail_mask = _padded(tails, left=False, extra=lambda longest: room(longest - 1, step))
     weighted = np.zeros(tail_ids.shape, dtype=bool)
     places: list[np.ndarray] = []
     for i, (row, (start, end)) in enumerate(zip(rows, spans, strict=True)):
@@ -117,6 +128,9 @@ def common_prefix(prompts: Sequence[Sequence[int] | np.ndarray]) -> int:
 def micro_batches(rows: Sequence[Sample], size: int) -> list[list[Sample]]:
     """Split rows into forward passes: prompts together, and rows of similar length, since the longest sets the padding.
 
+    The longest come first: what they needed has room for all others, so memory grows least, and if it is too little, that is
+    seen at once.
+
     Args:
         rows: with at least one weighted token each, in any order.
         size: rows of a forward pass, at most.
@@ -137,12 +151,26 @@ def micro_batches(rows: Sequence[Sample], size: int) -> list[list[Sample]]:
             batches[-1] += chunk
         else:
             batches.append(list(chunk))
-    return batches
+    return batches[::-1]
 
 
-def _padded(streams: Sequence[np.ndarray], *, left: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(n, T) int64 padded with 0 on one side, and (n, T) bool, False on padding."""
+def room(count: int, multiple: int) -> int:
+    """How many more make a multiple; 0 if they are more than an eighth of what there is.
+
+    Example:
+        >>> room(63, 4), room(64, 4), room(5, 4)
+        (1, 0, 0)
+    """
+    missing = -count % multiple
+    return missing if missing <= count // 8 else 0
+
+
+def _padded(
+    streams: Sequence[np.ndarray], *, left: bool, extra: Callable[[int], int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(n, T) int64 padded with 0 on one side, and (n, T) bool, False on padding; T is the longest and so many more."""
     length = max(map(len, streams))
+    length += extra(length)
     ids = np.zeros((len(streams), length), dtype=np.int64)
     mask = np.zeros((len(streams), length), dtype=bool)
     for row, here, stream in zip(ids, mask, streams, strict=True):

@@ -62,7 +62,7 @@ def test_micro_batches_keep_prompts_together_and_lengths_alike() -> None:
     long = [row((5, 6), (7,) * n) for n in (9, 5, 8, 6, 7)]
     lone = row((8,), (9, 9))
     found = micro_batches([long[0], short[0], lone, *long[1:], *short[1:]], size=4)
-    assert [[len(r.token_ids) for r in batch] for batch in found] == [[2, 2, 2, 3], [7, 8, 9, 10], [11]]
+    assert [[len(r.token_ids) for r in batch] for batch in found] == [[11], [7, 8, 9, 10], [2, 2, 2, 3]]
 
 
 def test_rows_of_the_same_prompt_may_stand_apart() -> None:
