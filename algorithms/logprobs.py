@@ -102,7 +102,8 @@ class TokenLogProbs:
             starts = (~packed.prompt_mask).sum(-1)
             longest, first = int(starts.argmin()), int(starts.min())
             ids, mask, places = (
-                x[longest : longest + 1, first : first + common] for x in (packed.prompt_ids, packed.prompt_mask, positions)
+                x[longest : longest + 1, first : first + common]
+                for x in (packed.prompt_ids, packed.prompt_mask, positions)
             )
             self._run(ids, mask, places, 1, cache=cache, use_cache=True)
             _change(cache, lambda values: moved(values, starts))

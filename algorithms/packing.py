@@ -165,9 +165,7 @@ def room(count: int, multiple: int) -> int:
     return missing if missing <= count // 8 else 0
 
 
-def _padded(
-    streams: Sequence[np.ndarray], *, left: bool, extra: Callable[[int], int]
-) -> tuple[np.ndarray, np.ndarray]:
+def _padded(streams: Sequence[np.ndarray], *, left: bool, extra: Callable[[int], int]) -> tuple[np.ndarray, np.ndarray]:
     """(n, T) int64 padded with 0 on one side, and (n, T) bool, False on padding; T is the longest and so many more."""
     length = max(map(len, streams))
     length += extra(length)

@@ -559,6 +559,26 @@ def test_state_in_a_file_changes_nothing(
     assert not list(tmp_path.iterdir()), "the file has no name, so nothing is left behind"
 
 
+def test_gradients_of_an_offloaded_optimizer_lie_side_by_side_and_go_together(tmp_path: Path) -> None:
+    """And a parameter without one is not stepped: its weights would decay."""
+    layers = [torch.nn.Linear(3, 5, bias=False).to(torch.bfloat16) for _ in range(3)]
+    parameters = [layer.weight for layer in layers]
+    optimizer = MasterOptimizer(parameters, torch.optim.AdamW, offload=tmp_path, lr=0.1, weight_decay=0.5)
+    before = [parameter.detach().clone() for parameter in parameters]
+    for _ in range(2):
+        with optimizer.resident():
+            for layer in (layers[2], layers[0], layers[2]):
+                layer(torch.ones(1, 3, dtype=torch.bfloat16)).sum().backward()
+            first, none, last = (master.grad for master in optimizer.masters)
+            assert none is None and first is not None and last is not None
+            assert first.tolist() == [[1.0] * 3] * 5 and last.tolist() == [[2.0] * 3] * 5
+            # 15 elements of 4 bytes, each gradient at a multiple of 64 bytes.
+            assert last.data_ptr() - first.data_ptr() == 128
+            optimizer.step(0.1)
+        assert all(master.grad is None and not hasattr(master, "room") for master in optimizer.masters)
+    assert [torch.equal(a, b) for a, b in zip(parameters, before, strict=True)] == [False, True, False]
+
+
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from Linux's /proc")
 def test_state_in_a_file_is_not_in_memory(tmp_path: Path) -> None:
     """32 layers of a million weights: masters and two moments are 384 MB, of which 12 MB are needed at a time."""

@@ -151,6 +151,30 @@ def test_packed_rows_have_the_log_probs_and_gradients_of_plain_ones(
 
 
 @pytest.mark.parametrize("make", PLAIN)
+def test_what_is_added_for_even_numbers_changes_nothing(make: Callable[[], PreTrainedModel]) -> None:
+    """A prompt of 57 tokens, 8 completions of 63: columns are added to both, and 8 tokens to the 504 of the head."""
+    rng = np.random.default_rng(0)
+    prompt, *completions = (rng.integers(3, 64, length).tolist() for length in (57, *[63] * 8))
+    rows = [make_sample(prompt, completion, source="me", advantage=1.0) for completion in completions]
+    packed, model = pack(rows, "cpu"), made(make)
+    assert (packed.prompt_ids.shape, packed.tail_ids.shape) == ((1, 64), (8, 65))
+    seen: list[int] = []
+    tiled = algorithms.logprobs.tiled_logprobs
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            algorithms.logprobs,
+            "tiled_logprobs",
+            lambda hidden, *rest: seen.append(len(hidden)) or tiled(hidden, *rest),
+        )
+        found = TokenLogProbs(model)(packed)
+    assert seen == [512]
+    expected = plain(model, rows, 1.0)
+    assert (found - expected).abs().max() < 1e-10
+    for mine, theirs in zip(weight_gradients(model, found), weight_gradients(model, expected), strict=True):
+        assert (mine - theirs).norm() <= 1e-6 * (1 + theirs.norm())
+
+
+@pytest.mark.parametrize("make", PLAIN)
 def test_recomputed_activations_change_nothing(make: Callable[[], PreTrainedModel]) -> None:
     model, rows = made(make), sample_rows()
     expected = TokenLogProbs(model)(pack(rows, "cpu"))

@@ -87,6 +87,23 @@ def test_gradients_against_double_precision(offset: bool, shape: tuple[int, ...]
     torch.testing.assert_close(layer.weight.grad, weight.grad.float(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("offset", [False, True])
+def test_gradients_in_bfloat16_are_off_by_less_than_its_resolution(offset: bool) -> None:
+    """Over many rows: sums of as many products as tokens must not be kept in bfloat16."""
+    generator = torch.Generator().manual_seed(1)
+    layer = (Gemma3RMSNorm(64) if offset else LlamaRMSNorm(64)).to(torch.bfloat16)
+    torch.nn.init.normal_(layer.weight, 1.0 - offset, 0.2, generator=generator)
+    hidden = (3 * torch.randn((1000, 64), generator=generator)).to(torch.bfloat16).requires_grad_()
+    upstream = torch.randn((1000, 64), generator=generator).to(torch.bfloat16)
+    RMSNorm(layer.weight, 1e-6, offset)(hidden).backward(upstream)
+    exact, weight = hidden.detach().double().requires_grad_(), layer.weight.detach().double().requires_grad_()
+    norm = exact / (exact.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+    (norm * (weight + offset)).backward(upstream.double())
+    for mine, theirs in ((hidden.grad, exact.grad), (layer.weight.grad, weight.grad)):
+        assert mine is not None and theirs is not None
+        assert (mine - theirs).norm() < 2**-8 * theirs.norm()
+
+
 def test_less_is_kept_for_the_backward_pass() -> None:
     """In bfloat16 the input (2 bytes) and a number per token, where Transformers keeps 2 + 4 bytes or more."""
     layer = LlamaRMSNorm(64).to(torch.bfloat16)

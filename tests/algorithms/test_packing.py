@@ -30,6 +30,20 @@ def test_packing_by_hand() -> None:
     assert packed.shape == (3, 4)
 
 
+def test_passes_are_of_even_numbers_of_tokens() -> None:
+    """By hand: a prompt of 57 tokens has 64 columns; of 8 tails of 64 tokens 63 columns are computed, or 64: 512 tokens."""
+    prompt, completion = tuple(range(1, 58)), (3,) * 64
+    packed = pack([row(prompt, completion)] * 8, "cpu")
+    assert packed.prompt_ids.tolist() == [[0] * 7 + list(prompt)]
+    assert packed.prompt_mask.tolist() == [[False] * 7 + [True] * 57]
+    assert packed.tail_ids.tolist() == [[3] * 64 + [0]] * 8
+    assert packed.tail_mask.tolist() == [[True] * 64 + [False]] * 8
+    assert packed.weighted.tolist() == [65 * i + j for i in range(8) for j in range(64)]
+    # Where it would take more than an eighth, nothing is added: 4 to 20, 13 to 19.
+    short = pack([row(prompt[:20], completion[:20])], "cpu")
+    assert (short.prompt_ids.shape, short.tail_ids.shape) == ((1, 20), (1, 20))
+
+
 def test_a_common_beginning_counts_if_it_saves_256_tokens() -> None:
     examples = tuple(range(128))
     assert common_prefix([(*examples, 1), (*examples, 2, 3), (*examples, 4)]) == 128  # twice
